@@ -1,0 +1,11 @@
+//! Lockgate: a Kubernetes ingress gateway in one binary.
+//!
+//! ```text
+//!  watch event ─▶ source::kube ─▶ source::index ─▶ source::translate ─▶ ir::Fragment + Verdicts
+//!  file change ─▶ source::file ─▶ (the same index and translation)  ─┘
+//!       Fragment ─▶ publish: hold off, merge, compile, ArcSwap<Snapshot> ─▶ proxy: one load per request
+//!  EndpointSlice ─▶ source::endpoints ─▶ ArcSwap<EndpointSet> inside the long-lived upstream::Cluster
+//!       Verdicts ─▶ source::kube::status (lease holder only)
+//! ```
+
+pub mod ir;

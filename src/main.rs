@@ -1,0 +1,3 @@
+//! The `lockgate` command.
+
+fn main() {}
