@@ -8,4 +8,5 @@
 //!       Verdicts ─▶ source::kube::status (lease holder only)
 //! ```
 
+pub mod api;
 pub mod ir;

@@ -1,0 +1,94 @@
+//! The Kubernetes objects a user writes: Route and Selector, their schemas and what their status says.
+
+mod backend;
+mod byte_size;
+mod crd;
+mod duration;
+mod fields;
+mod filters;
+mod grant;
+mod matching;
+mod policy;
+mod route;
+mod rules;
+pub mod schema;
+mod selector;
+mod validate;
+
+pub use backend::{Backend, BackendPort};
+pub use byte_size::{ByteSize, ByteSizeError};
+pub use crd::{crds, crds_yaml};
+pub use duration::{Duration, DurationError};
+pub use filters::{
+    DirectResponse, Filter, FilterType, Header, HeaderModifier, PathModifier, PathModifierType, RedirectScheme,
+    RequestRedirect, UrlRewrite,
+};
+pub use grant::{ReferenceGrant, ReferenceGrantFrom, ReferenceGrantSpec, ReferenceGrantTo};
+pub use matching::{
+    Condition, ConditionOperator, ConditionSource, HeaderMatch, PathMatch, PathMatchType, QueryMatch, ValueMatchType,
+};
+pub use policy::{ConsistentHash, Limits, LoadBalancing, LoadBalancingType, Policy, Retry, Timeouts, Upstream};
+pub use route::{Route, RouteMatch, RouteRule, RouteSelectorStatus, RouteSpec, RouteStatus, SelectorReference};
+pub use rules::OWN_HEADERS;
+pub use selector::{
+    AllowedNamespaces, AllowedRoutes, MatchMode, NamespacesFrom, Selector, SelectorMatch, SelectorSpec, SelectorStatus,
+    SelectorTls, TlsMode,
+};
+
+pub use validate::Problem;
+
+/// The API group of Route and Selector.
+pub const GROUP: &str = "lockgate.dev";
+
+/// The version of the API.
+pub const VERSION: &str = "v1alpha1";
+
+/// The class a Selector belongs to when it names none.
+pub const DEFAULT_CLASS: &str = "lockgate";
+
+/// Who writes status, as it stands in a Route's status.
+pub const CONTROLLER_NAME: &str = "lockgate.dev/gateway";
+
+/// Types of conditions in a status.
+pub mod condition {
+    /// The object is understood and used.
+    pub const ACCEPTED: &str = "Accepted";
+    /// Everything the object names is there and may be used.
+    pub const RESOLVED_REFS: &str = "ResolvedRefs";
+    /// The writer's own proxy serves the table that holds the object.
+    pub const PROGRAMMED: &str = "Programmed";
+}
+
+/// Reasons of conditions in a status.
+pub mod reason {
+    /// Accepted: true.
+    pub const ACCEPTED: &str = "Accepted";
+    /// Accepted: false, a field is wrong.
+    pub const INVALID: &str = "Invalid";
+    /// Accepted: false, a field asks for what this version does not do.
+    pub const UNSUPPORTED_VALUE: &str = "UnsupportedValue";
+    /// Accepted: false, the Route's Selector does not exist.
+    pub const NO_MATCHING_SELECTOR: &str = "NoMatchingSelector";
+    /// Accepted: false, the Selector's `allowedRoutes` does not let the Route in.
+    pub const NOT_ALLOWED_BY_SELECTOR: &str = "NotAllowedBySelector";
+    /// Accepted: false, a hostname belongs to an older Selector of another namespace.
+    pub const HOSTNAME_CONFLICT: &str = "HostnameConflict";
+    /// Accepted: false, the object asks to be left out.
+    pub const SUSPENDED: &str = "Suspended";
+    /// `ResolvedRefs`: true.
+    pub const RESOLVED_REFS: &str = "ResolvedRefs";
+    /// `ResolvedRefs`: false, a backend's Service or port does not exist.
+    pub const BACKEND_NOT_FOUND: &str = "BackendNotFound";
+    /// `ResolvedRefs`: false, an object of another namespace is named without its leave.
+    pub const REF_NOT_PERMITTED: &str = "RefNotPermitted";
+    /// `ResolvedRefs`: false, the object named is of a kind or type that cannot be used.
+    pub const INVALID_KIND: &str = "InvalidKind";
+    /// `ResolvedRefs`: false, the Secret of the certificate does not exist or holds none.
+    pub const INVALID_CERTIFICATE: &str = "InvalidCertificate";
+    /// Programmed: true.
+    pub const PROGRAMMED: &str = "Programmed";
+    /// Programmed: false, the object is not accepted.
+    pub const NOT_PROGRAMMED: &str = "NotProgrammed";
+    /// Programmed: unknown until the proxy serves the table that holds the object.
+    pub const PENDING: &str = "Pending";
+}

@@ -1,0 +1,138 @@
+//! Where a rule sends its requests.
+
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{self, Deserializer, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
+
+use super::{fields, rules};
+
+/// A Service port, or a host and port outside the cluster, with its share of the rule's requests.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend("x-kubernetes-validations" = rules::cel::<Backend>()))]
+pub struct Backend {
+    /// The Service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "fields::label_name")]
+    pub service: Option<String>,
+    /// The Service's namespace; the Route's own when absent. Another one must let the Route in by a `ReferenceGrant`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "fields::label_name")]
+    pub namespace: Option<String>,
+    /// A hostname or IP address outside the cluster, where the gateway's settings allow it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "fields::host_or_address")]
+    pub host: Option<String>,
+    /// The port: a number, or the name of the Service's port.
+    pub port: BackendPort,
+    /// The share of the rule's requests, relative to its other backends.
+    #[serde(default = "Backend::one")]
+    #[schemars(schema_with = "fields::weight")]
+    pub weight: u32,
+}
+
+impl Backend {
+    const fn one() -> u32 {
+        1
+    }
+}
+
+/// A port by number or by name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum BackendPort {
+    /// A port number, never 0.
+    Number(u16),
+    /// The name of a Service's port.
+    Name(String),
+}
+
+impl fmt::Display for BackendPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Name(name) => name.fmt(f),
+        }
+    }
+}
+
+impl Serialize for BackendPort {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Number(number) => serializer.serialize_u16(*number),
+            Self::Name(name) => serializer.serialize_str(name),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for BackendPort {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Port;
+
+        impl Visitor<'_> for Port {
+            type Value = BackendPort;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a port number from 1 to 65535 or the name of a port")
+            }
+
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<BackendPort, E> {
+                match u16::try_from(number) {
+                    Ok(port) if port > 0 => Ok(BackendPort::Number(port)),
+                    _ => Err(E::invalid_value(de::Unexpected::Unsigned(number), &self)),
+                }
+            }
+
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<BackendPort, E> {
+                match u64::try_from(number) {
+                    Ok(number) => self.visit_u64(number),
+                    Err(_) => Err(E::invalid_value(de::Unexpected::Signed(number), &self)),
+                }
+            }
+
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<BackendPort, E> {
+                Ok(BackendPort::Name(name.to_owned()))
+            }
+        }
+
+        deserializer.deserialize_any(Port)
+    }
+}
+
+impl JsonSchema for BackendPort {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "BackendPort".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        // The form of a Service port's name: one RFC 1123 label.
+        json_schema!({
+            "x-kubernetes-int-or-string": true,
+            "minimum": 1,
+            "maximum": 65535,
+            "minLength": 1,
+            "maxLength": 63,
+            "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_numbers_or_names() {
+        let port = |json: &str| serde_json::from_str::<BackendPort>(json).map_err(|error| error.to_string());
+        assert_eq!(port("8080"), Ok(BackendPort::Number(8080)));
+        assert_eq!(port("\"http\""), Ok(BackendPort::Name("http".to_owned())));
+        for json in ["0", "65536", "-1", "true", "1.5", "null"] {
+            let error = port(json).unwrap_err();
+            assert!(error.contains("a port number from 1 to 65535 or the name of a port"), "{json}: {error}");
+        }
+    }
+}

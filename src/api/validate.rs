@@ -1,0 +1,239 @@
+//! What the API server refuses, refused here too: for files, for checks without a cluster, and for objects that were
+//! stored under an older schema.
+
+use std::fmt;
+use std::sync::LazyLock;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{CustomResourceExt, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::rules::Ruled;
+use super::schema::{Schema, SchemaError};
+use super::{
+    Condition, Filter, Header, LoadBalancing, Route, RouteMatch, RouteRule, RouteSpec, Selector, SelectorSpec, Timeouts,
+};
+
+/// What is wrong with one field of an object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Problem {
+    /// Where, such as `spec.rules[2].backends[0].port`; empty for the object as a whole.
+    pub field: String,
+    /// What.
+    pub reason: String,
+}
+
+impl Problem {
+    pub(super) fn new(field: &str, reason: String) -> Self {
+        Self { field: field.to_owned(), reason }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.field.is_empty() { f.write_str(&self.reason) } else { write!(f, "{}: {}", self.field, self.reason) }
+    }
+}
+
+// === objects ===
+
+static ROUTE: LazyLock<Schema> = LazyLock::new(|| schema(Route::crd()));
+static SELECTOR: LazyLock<Schema> = LazyLock::new(|| schema(Selector::crd()));
+
+/// Compiles a schema that depends on nothing but this crate's types, so that a test shows it does.
+fn schema(crd: CustomResourceDefinition) -> Schema {
+    let compile = |crd| Schema::of(&crd);
+    super::crd::tidy(crd).map_err(SchemaError::Derived).and_then(compile).expect("derived schemas compile")
+}
+
+impl Route {
+    /// What the API server would refuse of this Route, and the little it cannot afford to check.
+    pub fn validate(&self) -> Vec<Problem> {
+        validate(&ROUTE, &self.spec, route_spec)
+    }
+
+    /// Decodes a Route as strictly as the API server does with `--validate=strict`: unknown fields are refused.
+    pub fn from_value(value: Value) -> Result<Self, Vec<Problem>> {
+        decode(&ROUTE, value, |route: &Self, problems| route_spec(&route.spec, problems))
+    }
+}
+
+impl Selector {
+    /// What the API server would refuse of this Selector.
+    pub fn validate(&self) -> Vec<Problem> {
+        validate(&SELECTOR, &self.spec, selector_spec)
+    }
+
+    /// Decodes a Selector as strictly as the API server does with `--validate=strict`: unknown fields are refused.
+    pub fn from_value(value: Value) -> Result<Self, Vec<Problem>> {
+        decode(&SELECTOR, value, |selector: &Self, problems| selector_spec(&selector.spec, problems))
+    }
+}
+
+fn validate<S: Serialize>(schema: &Schema, spec: &S, rules: fn(&S, &mut Problems)) -> Vec<Problem> {
+    let mut problems = match serde_json::to_value(spec) {
+        Ok(spec) => schema.check(&json!({"spec": spec})),
+        Err(error) => vec![Problem::new("spec", error.to_string())],
+    };
+    rules(spec, &mut problems);
+    problems
+}
+
+fn decode<T>(schema: &Schema, mut value: Value, rules: fn(&T, &mut Problems)) -> Result<T, Vec<Problem>>
+where
+    T: DeserializeOwned + Resource<DynamicType = ()>,
+{
+    let mut problems = Vec::new();
+    header::<T>(&value, &mut problems);
+    problems.extend(schema.check(&value));
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    // Status is what a gateway wrote elsewhere; whatever is in it says nothing about what the user asks for.
+    value.as_object_mut().and_then(|members| members.remove("status"));
+    drop_nulls(&mut value);
+    let object = serde_json::from_value(value).map_err(|error| vec![Problem::new("", error.to_string())])?;
+    rules(&object, &mut problems);
+    if problems.is_empty() { Ok(object) } else { Err(problems) }
+}
+
+/// Takes out members that are null: for the API server they are absent.
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            members.retain(|_, member| !member.is_null());
+            members.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
+}
+
+/// Checks what every object has.
+fn header<T: Resource<DynamicType = ()>>(value: &Value, problems: &mut Problems) {
+    for (field, wanted) in [("apiVersion", T::api_version(&())), ("kind", T::kind(&()))] {
+        if value[field].as_str() != Some(wanted.as_ref()) {
+            problems.push(Problem::new(field, format!("must be {wanted}")));
+        }
+    }
+    if !value["metadata"]["name"].as_str().is_some_and(is_subdomain) {
+        let reason = "must be 1 to 253 lower case letters, digits, - and ., with a letter or digit at each end";
+        problems.push(Problem::new("metadata.name", reason.to_owned()));
+    }
+    let namespace = &value["metadata"]["namespace"];
+    if !(namespace.is_null() || namespace.as_str().is_some_and(|name| is_label(name) && name.len() <= 63)) {
+        let reason = "must be 1 to 63 lower case letters, digits and -, with a letter or digit at each end";
+        problems.push(Problem::new("metadata.namespace", reason.to_owned()));
+    }
+}
+
+/// Whether this is a subdomain as in RFC 1123, lower case.
+fn is_subdomain(name: &str) -> bool {
+    name.len() <= 253 && name.split('.').all(is_label)
+}
+
+fn is_label(label: &str) -> bool {
+    label.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'))
+        && !label.is_empty()
+        && !label.starts_with('-')
+        && !label.ends_with('-')
+}
+
+// === the walk over what has rules ===
+
+type Problems = Vec<Problem>;
+
+fn apply<T: Ruled>(object: &T, path: &str, problems: &mut Problems) {
+    let broken = T::RULES.iter().filter(|rule| !(rule.holds)(object));
+    problems.extend(broken.map(|rule| Problem::new(path, rule.message.to_owned())));
+}
+
+fn each<T: Ruled>(objects: &[T], path: &str, problems: &mut Problems) {
+    for (index, object) in objects.iter().enumerate() {
+        apply(object, &format!("{path}[{index}]"), problems);
+    }
+}
+
+fn selector_spec(spec: &SelectorSpec, problems: &mut Problems) {
+    apply(spec, "spec", problems);
+    if let Some(tls) = &spec.tls {
+        apply(tls, "spec.tls", problems);
+    }
+    if let Some(matching) = &spec.matching {
+        each::<Condition>(&matching.conditions, "spec.match.conditions", problems);
+    }
+    let namespaces = &spec.allowed_routes.namespaces;
+    apply(namespaces, "spec.allowedRoutes.namespaces", problems);
+    let expressions = namespaces.selector.as_ref().and_then(|selector| selector.match_expressions.as_deref());
+    each(expressions.unwrap_or_default(), "spec.allowedRoutes.namespaces.selector.matchExpressions", problems);
+    if let Some(policy) = &spec.policy {
+        policies(policy.timeouts.as_ref(), policy.load_balancing.as_ref(), "spec.policy", problems);
+    }
+}
+
+fn route_spec(spec: &RouteSpec, problems: &mut Problems) {
+    apply(spec, "spec", problems);
+    for (index, rule) in spec.rules.iter().enumerate() {
+        route_rule(rule, &format!("spec.rules[{index}]"), problems);
+    }
+}
+
+fn route_rule(rule: &RouteRule, path: &str, problems: &mut Problems) {
+    apply(rule, path, problems);
+    for (index, matching) in rule.matches.iter().enumerate() {
+        route_match(matching, &format!("{path}.matches[{index}]"), problems);
+    }
+    for (index, filter) in rule.filters.iter().enumerate() {
+        route_filter(filter, &format!("{path}.filters[{index}]"), problems);
+    }
+    each(&rule.backends, &format!("{path}.backends"), problems);
+    policies(rule.timeouts.as_ref(), rule.load_balancing.as_ref(), path, problems);
+}
+
+fn route_match(matching: &RouteMatch, path: &str, problems: &mut Problems) {
+    apply(&matching.path, &format!("{path}.path"), problems);
+    each(&matching.headers, &format!("{path}.headers"), problems);
+    each(&matching.query, &format!("{path}.query"), problems);
+    each(&matching.conditions, &format!("{path}.conditions"), problems);
+}
+
+fn route_filter(filter: &Filter, path: &str, problems: &mut Problems) {
+    apply(filter, path, problems);
+    let modifiers = [
+        ("requestHeaderModifier", &filter.request_header_modifier),
+        ("responseHeaderModifier", &filter.response_header_modifier),
+    ];
+    for (name, modifier) in modifiers {
+        if let Some(modifier) = modifier {
+            each::<Header>(&modifier.set, &format!("{path}.{name}.set"), problems);
+            each::<Header>(&modifier.add, &format!("{path}.{name}.add"), problems);
+        }
+    }
+    if let Some(rewrite) = &filter.url_rewrite {
+        apply(rewrite, &format!("{path}.urlRewrite"), problems);
+        rewrite.path.iter().for_each(|modifier| apply(modifier, &format!("{path}.urlRewrite.path"), problems));
+    }
+    if let Some(redirect) = &filter.request_redirect {
+        apply(redirect, &format!("{path}.requestRedirect"), problems);
+        redirect.path.iter().for_each(|modifier| apply(modifier, &format!("{path}.requestRedirect.path"), problems));
+    }
+    if let Some(response) = &filter.direct_response {
+        each::<Header>(&response.headers, &format!("{path}.directResponse.headers"), problems);
+    }
+}
+
+fn policies(timeouts: Option<&Timeouts>, balancing: Option<&LoadBalancing>, path: &str, problems: &mut Problems) {
+    if let Some(timeouts) = timeouts {
+        apply(timeouts, &format!("{path}.timeouts"), problems);
+    }
+    if let Some(balancing) = balancing {
+        let path = format!("{path}.loadBalancing");
+        apply(balancing, &path, problems);
+        balancing.consistent_hash.iter().for_each(|hash| apply(hash, &format!("{path}.consistentHash"), problems));
+    }
+}
+
+#[cfg(test)]
+mod tests;
