@@ -10,3 +10,4 @@
 
 pub mod api;
 pub mod ir;
+pub mod routing;

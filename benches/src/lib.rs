@@ -1,0 +1,3 @@
+//! Benchmarks of Lockgate; see the `benches` folder.
+
+pub mod tables;

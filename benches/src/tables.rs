@@ -1,0 +1,133 @@
+//! Tables and requests of any size that the benchmarks of routing share.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use http::{HeaderMap, HeaderName, Method};
+use lockgate::ir::{
+    Action, ConditionSet, DirectResponse, HeaderMatch, HeaderTest, Hostname, InvalidHostname, InvalidPattern, Limits,
+    LoadBalancing, Match, ObjectName, Origin, PathMatch, PathPattern, Rule, Selector, Timeouts, UpstreamLimits,
+};
+use lockgate::routing::{Now, Request, RouteTable};
+
+/// Paths that each Selector of [`selectors`] has.
+pub const PATHS: usize = 10;
+
+/// What the tables of the benchmarks carry per rule.
+pub type Payload = u32;
+
+/// `routes` rules of one match: a host and a Selector for every ten of them.
+pub fn selectors(routes: usize) -> Result<Vec<Arc<Selector>>, InvalidPattern> {
+    (0..routes.div_ceil(PATHS)).map(|number| usual(number).map(Arc::new)).collect()
+}
+
+/// The Selector of one host: six Prefixes, two Exact paths and two Patterns, one in five with a method and a header.
+pub fn usual(number: usize) -> Result<Selector, InvalidPattern> {
+    let mut matches: Vec<Match> = (0..6).map(|i| on(PathMatch::Prefix(format!("/api/v1/service{i}").into()))).collect();
+    matches.extend((0..2).map(|i| on(PathMatch::Exact(format!("/static/page{i}.html").into()))));
+    for i in 0..2 {
+        matches.push(on(PathMatch::Pattern(PathPattern::parse(&format!("/users/{{id}}/orders{i}/*"))?)));
+    }
+    for matching in matches.iter_mut().step_by(5) {
+        matching.methods = vec![Method::GET, Method::HEAD];
+        matching.headers = vec![header("x-tenant", HeaderTest::Present)];
+    }
+    Ok(selector(number, Hostname::Exact(host(number).into()), matches))
+}
+
+/// A Selector in which a request for [`deep_path`] passes 64 Prefixes, each with a header that is not there.
+pub fn deep() -> Selector {
+    let prefix = |depth: usize| PathMatch::Prefix("/a".repeat(depth).into());
+    let matches =
+        (1..=64).map(|depth| Match { headers: vec![header("x-none", HeaderTest::Present)], ..on(prefix(depth)) });
+    selector(usize::MAX, Hostname::Exact("deep.test".into()), matches.collect())
+}
+
+/// A path of 64 segments.
+pub fn deep_path() -> String {
+    "/a".repeat(64)
+}
+
+/// A Selector whose states would be `2^64`: 64 Patterns of 64 segments with one literal each.
+pub fn diagonal() -> Result<Selector, InvalidPattern> {
+    let pattern = |at: usize| -> String { (0..64).map(|place| if place == at { "/a" } else { "/*" }).collect() };
+    let matches = (0..64).map(|at| PathPattern::parse(&pattern(at)).map(|p| on(PathMatch::Pattern(p))));
+    Ok(selector(usize::MAX, Hostname::Exact("deep.test".into()), matches.collect::<Result<_, _>>()?))
+}
+
+/// One Selector with `routes` Prefixes, for the host `one.test`.
+pub fn broad(routes: usize) -> Selector {
+    let matches = (0..routes).map(|i| on(PathMatch::Prefix(format!("/services/name-{i}").into())));
+    selector(usize::MAX, Hostname::Exact("one.test".into()), matches.collect())
+}
+
+/// A Selector for every subdomain of `example.test`.
+pub fn wildcard() -> Result<Selector, InvalidHostname> {
+    Ok(selector(usize::MAX, Hostname::parse("*.example.test")?, vec![on(PathMatch::Prefix("/x".into()))]))
+}
+
+/// The host of a Selector of [`selectors`].
+pub fn host(number: usize) -> String {
+    format!("shop-{number}.example.com")
+}
+
+/// The table of `selectors` for two listeners.
+pub fn compile(selectors: &[Arc<Selector>], previous: Option<&RouteTable<Payload>>) -> RouteTable<Payload> {
+    let mut next = 0;
+    RouteTable::compile(&["http".into(), "https".into()], selectors, previous, |_, _| {
+        next += 1;
+        next
+    })
+}
+
+/// Requests for many hosts of a table with `routes` rules, in no order that a cache likes.
+pub fn requests(routes: usize, path: impl Fn(usize) -> String) -> Vec<(String, String)> {
+    let hosts = routes.div_ceil(PATHS);
+    (0..4096_usize).map(|i| (host(i.wrapping_mul(2_654_435_761) % hosts), path(i))).collect()
+}
+
+/// A `GET` of a host and path.
+pub fn get<'a>(headers: &'a HeaderMap, host: &'a str, path: &'a str) -> Request<'a> {
+    let client_ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    Request { method: &Method::GET, host, path, query: None, headers, client_ip, now: Now::Ask(SystemTime::now) }
+}
+
+fn on(path: PathMatch) -> Match {
+    Match { index: 0, path, methods: Vec::new(), headers: Vec::new(), query: Vec::new(), conditions: Vec::new() }
+}
+
+fn header(name: &'static str, test: HeaderTest) -> HeaderMatch {
+    HeaderMatch { name: HeaderName::from_static(name), test }
+}
+
+fn selector(number: usize, hostname: Hostname, matches: Vec<Match>) -> Selector {
+    let origin = |name: String| Origin { created: 0, object: ObjectName::new("bench", name) };
+    let rule = |(index, matching): (u16, Match)| {
+        Arc::new(Rule {
+            origin: origin(format!("route-{number}")),
+            index,
+            name: index.to_string().into(),
+            matches: vec![matching],
+            filters: Vec::new(),
+            action: Action::DirectResponse(DirectResponse {
+                status: http::StatusCode::OK,
+                headers: Vec::new(),
+                body: "".into(),
+            }),
+            timeouts: Timeouts::default(),
+            retry: None,
+            load_balancing: LoadBalancing::default(),
+            limits: Limits::default(),
+            upstream: UpstreamLimits::default(),
+        })
+    };
+    Selector {
+        origin: origin(format!("selector-{number}")),
+        listeners: Vec::new(),
+        hostnames: vec![hostname],
+        priority: 0,
+        conditions: ConditionSet::default(),
+        rules: (0..=u16::MAX).cycle().zip(matches).map(rule).collect(),
+    }
+}

@@ -1,0 +1,202 @@
+//! One compiled Selector.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::matrix::Matrix;
+use super::names::Names;
+use super::order::{Key, PathKey};
+use super::regexes::Regexes;
+use super::tree::{Path, Tree};
+use super::{Found, Request, RuleKey, condition};
+use crate::ir;
+
+/// A Selector with its matches in their order.
+#[derive(Debug)]
+pub(super) struct Compiled<P> {
+    selector: Arc<ir::Selector>,
+    /// One per rule.
+    payloads: Box<[P]>,
+    /// The position of a match here is its rank.
+    matches: Box<[Position]>,
+    /// The ranks of each Exact path.
+    exact: Names,
+    regexes: Regexes,
+    segments: Segments,
+}
+
+/// The Patterns and Prefixes of a Selector.
+#[derive(Debug)]
+enum Segments {
+    None,
+    Tree(Tree),
+    Matrix(Matrix),
+}
+
+/// Where a match stands in the Selector, with what is asked of it first.
+#[derive(Clone, Copy, Debug)]
+struct Position {
+    rule: u32,
+    matching: u32,
+    methods: Methods,
+    /// Whether there is anything to test besides path and methods.
+    plain: bool,
+}
+
+impl<P> Compiled<P> {
+    pub(super) fn new(
+        selector: Arc<ir::Selector>,
+        payload: &mut impl FnMut(&Arc<ir::Selector>, &Arc<ir::Rule>) -> P,
+    ) -> Self {
+        let payloads = selector.rules.iter().map(|rule| payload(&selector, rule)).collect();
+        let ranked = rank(&selector);
+        let matches = ranked.iter().map(|(_, position)| *position).collect();
+        let (exact, regexes, segments) = index_paths(&selector, &ranked);
+        drop(ranked);
+        Self { selector, payloads, matches, exact, regexes, segments }
+    }
+
+    pub(super) fn selector(&self) -> &Arc<ir::Selector> {
+        &self.selector
+    }
+
+    pub(super) fn payloads(&self) -> &[P] {
+        &self.payloads
+    }
+
+    /// The best match that fits; `at` is this Selector's position in its table.
+    pub(super) fn find(&self, at: u32, request: &Request<'_>) -> Option<Found<'_, P>> {
+        let method = Methods::of(request.method);
+        let holds = |rank: u32| self.holds(rank, method, request);
+        let exact = self.exact.get(request.path).and_then(|mut ranks| ranks.find(|rank| holds(*rank)));
+        let rank = exact.or_else(|| self.find_regex(method, request)).or_else(|| match &self.segments {
+            Segments::None => None,
+            Segments::Tree(tree) => tree.best(request.path, holds),
+            Segments::Matrix(matrix) => matrix.best(request.path, holds),
+        })?;
+        let position = self.matches.get(rank as usize)?;
+        let (rule, matched) = self.at(*position)?;
+        let key = RuleKey { selector: at, rule: position.rule };
+        Some(Found {
+            key,
+            selector: &self.selector,
+            rule,
+            matched,
+            payload: self.payloads.get(position.rule as usize)?,
+        })
+    }
+
+    fn find_regex(&self, method: Methods, request: &Request<'_>) -> Option<u32> {
+        self.regexes.candidates(request.path).find(|rank| {
+            // Most conditions cost less than a regex, so they come first.
+            self.holds(*rank, method, request)
+                && self.matches.get(*rank as usize).and_then(|position| self.at(*position)).is_some_and(
+                    |(_, matched)| matches!(&matched.path, ir::PathMatch::Regex(regex) if regex.is_match(request.path)),
+                )
+        })
+    }
+
+    /// Whether everything but the path of a match fits.
+    fn holds(&self, rank: u32, method: Methods, request: &Request<'_>) -> bool {
+        let Some(position) = self.matches.get(rank as usize) else { return false };
+        if !position.methods.meets(method) {
+            return false;
+        }
+        if position.plain {
+            return true;
+        }
+        self.at(*position).is_some_and(|(_, matched)| {
+            (position.methods == Methods::ANY || matched.methods.contains(request.method))
+                && matched.headers.iter().all(|header| condition::header_holds(header, request.headers))
+                && matched.query.iter().all(|query| condition::query_holds(query, request.query))
+                && matched.conditions.iter().all(|c| condition::holds(c, request))
+        })
+    }
+
+    fn at(&self, position: Position) -> Option<(&Arc<ir::Rule>, &ir::Match)> {
+        let rule = self.selector.rules.get(position.rule as usize)?;
+        Some((rule, rule.matches.get(position.matching as usize)?))
+    }
+}
+
+/// The matches of a Selector in their order.
+fn rank(selector: &ir::Selector) -> Vec<(Key<'_>, Position)> {
+    let mut ranked = Vec::new();
+    for (rule_at, rule) in (0..).zip(&selector.rules) {
+        for (match_at, matching) in (0..).zip(&rule.matches) {
+            if let Some(key) = Key::new(rule, matching) {
+                let methods = Methods::all(&matching.methods);
+                let plain = matching.headers.is_empty()
+                    && matching.query.is_empty()
+                    && matching.conditions.is_empty()
+                    && (methods == Methods::ANY || !methods.meets(Methods::OTHER));
+                ranked.push((key, Position { rule: rule_at, matching: match_at, methods, plain }));
+            }
+        }
+    }
+    ranked.sort_by(|a, b| a.0.cmp(&b.0));
+    ranked
+}
+
+/// The indexes of the paths of ranked matches, where matches with the same path follow each other.
+fn index_paths(selector: &ir::Selector, ranked: &[(Key<'_>, Position)]) -> (Names, Regexes, Segments) {
+    let mut exact = Names::default();
+    let mut regexes = Regexes::default();
+    let mut paths: Vec<Path<'_>> = Vec::new();
+    for (rank, (key, position)) in (0_u32..).zip(ranked) {
+        let matched = &selector.rules[position.rule as usize].matches[position.matching as usize];
+        match (&key.path, &matched.path) {
+            (PathKey::Steps(steps), _) => match paths.last_mut() {
+                Some(last) if last.steps == steps => last.ranks.end = rank + 1,
+                _ => paths.push(Path { steps, ranks: rank..rank + 1 }),
+            },
+            (_, ir::PathMatch::Exact(text)) => {
+                let ranks: &mut Range<u32> = exact.entry(text);
+                *ranks = if ranks.start == ranks.end { rank..rank + 1 } else { ranks.start..rank + 1 };
+            }
+            (_, ir::PathMatch::Regex(regex)) => regexes.push(rank, regex),
+            _ => {}
+        }
+    }
+    exact.shrink();
+    regexes.shrink();
+    let segments = match Tree::new(&paths) {
+        _ if paths.is_empty() => Segments::None,
+        Some(tree) => Segments::Tree(tree),
+        None => Segments::Matrix(Matrix::new(&paths)),
+    };
+    (exact, regexes, segments)
+}
+
+/// A set of methods: a bit for each that HTTP defines, one for all others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Methods(u16);
+
+impl Methods {
+    const ANY: Self = Self(u16::MAX);
+    const OTHER: Self = Self(1 << 15);
+
+    fn of(method: &http::Method) -> Self {
+        match method.as_str() {
+            "GET" => Self(1),
+            "POST" => Self(1 << 1),
+            "PUT" => Self(1 << 2),
+            "DELETE" => Self(1 << 3),
+            "HEAD" => Self(1 << 4),
+            "OPTIONS" => Self(1 << 5),
+            "PATCH" => Self(1 << 6),
+            "CONNECT" => Self(1 << 7),
+            "TRACE" => Self(1 << 8),
+            _ => Self::OTHER,
+        }
+    }
+
+    /// The methods of a match, where none stands for any.
+    fn all(methods: &[http::Method]) -> Self {
+        if methods.is_empty() { Self::ANY } else { Self(methods.iter().fold(0, |bits, m| bits | Self::of(m).0)) }
+    }
+
+    fn meets(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}

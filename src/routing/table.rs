@@ -1,0 +1,131 @@
+//! The table: listeners, hosts and compiled Selectors.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use super::hosts::Hosts;
+use super::selector::Compiled;
+use super::{Found, ListenerIndex, Miss, Request, RuleKey, condition};
+use crate::ir;
+
+/// All rules of the gateway, ready for lookups, with a payload of type `P` per rule. Immutable.
+pub struct RouteTable<P> {
+    listeners: Box<[Listener]>,
+    /// In the order of precedence.
+    selectors: Box<[Arc<Compiled<P>>]>,
+}
+
+/// A rule of a table.
+#[derive(Debug)]
+pub struct CompiledRule<'a, P> {
+    /// Its Selector.
+    pub selector: &'a Arc<ir::Selector>,
+    /// The rule.
+    pub rule: &'a Arc<ir::Rule>,
+    /// What was made of it when the table was compiled.
+    pub payload: &'a P,
+}
+
+struct Listener {
+    name: Arc<str>,
+    hosts: Arc<Hosts>,
+}
+
+impl<P> RouteTable<P> {
+    /// Compiles `selectors`, in any order, for the `listeners`; the position of a listener is its [`ListenerIndex`].
+    ///
+    /// A Selector that `previous` holds under the same `Arc` is taken from there with its payloads, so that an edit
+    /// costs what the edited Selector costs, and one pass over the hostnames. Without `previous` everything is
+    /// compiled anew. `payload` is called once for every rule of a Selector that is compiled, in the order of
+    /// [`ir::Selector::rules`].
+    pub fn compile(
+        listeners: &[Arc<str>],
+        selectors: &[Arc<ir::Selector>],
+        previous: Option<&Self>,
+        mut payload: impl FnMut(&Arc<ir::Selector>, &Arc<ir::Rule>) -> P,
+    ) -> Self {
+        let mut selectors = selectors.to_vec();
+        selectors.sort_by(|a, b| a.precedence().cmp(&b.precedence()));
+
+        let known: HashMap<*const ir::Selector, &Arc<Compiled<P>>> =
+            previous.iter().flat_map(|p| &p.selectors).map(|c| (Arc::as_ptr(c.selector()), c)).collect();
+        let compiled = selectors.iter().map(|selector| match known.get(&Arc::as_ptr(selector)) {
+            Some(compiled) => Arc::clone(compiled),
+            None => Arc::new(Compiled::new(Arc::clone(selector), &mut payload)),
+        });
+        let compiled = compiled.collect();
+        Self { listeners: listen(listeners, &selectors), selectors: compiled }
+    }
+
+    /// The position of a listener.
+    pub fn listener(&self, name: &str) -> Option<ListenerIndex> {
+        self.listeners.iter().position(|listener| *listener.name == *name).map(ListenerIndex)
+    }
+
+    /// The Selectors in the order of precedence.
+    pub fn selectors(&self) -> impl ExactSizeIterator<Item = &Arc<ir::Selector>> {
+        self.selectors.iter().map(|compiled| compiled.selector())
+    }
+
+    /// Every rule with its payload, Selector by Selector.
+    pub fn payloads(&self) -> impl Iterator<Item = (&Arc<ir::Selector>, &Arc<ir::Rule>, &P)> {
+        self.selectors.iter().flat_map(|compiled| {
+            let selector = compiled.selector();
+            selector.rules.iter().zip(compiled.payloads()).map(move |(rule, payload)| (selector, rule, payload))
+        })
+    }
+
+    /// The rule that takes a request which came in on `listener`, or why none does.
+    pub fn find(&self, listener: ListenerIndex, request: &Request<'_>) -> Result<Found<'_, P>, Miss> {
+        let listener = self.listeners.get(listener.0).ok_or(Miss::NoHost)?;
+        let candidates = listener.hosts.find(request.host);
+        if candidates.is_empty() {
+            return Err(Miss::NoHost);
+        }
+        let (position, compiled) = candidates
+            .iter()
+            .filter_map(|&position| Some((position, self.selectors.get(position as usize)?)))
+            .find(|(_, compiled)| condition::set_holds(&compiled.selector().conditions, request))
+            .ok_or(Miss::NoSelector)?;
+        compiled.find(position, request).ok_or(Miss::NoMatch)
+    }
+
+    /// A rule of this table by its key; `None` for the key of another table.
+    pub fn rule(&self, key: RuleKey) -> Option<CompiledRule<'_, P>> {
+        let compiled = self.selectors.get(key.selector as usize)?;
+        let selector = compiled.selector();
+        let rule = selector.rules.get(key.rule as usize)?;
+        Some(CompiledRule { selector, rule, payload: compiled.payloads().get(key.rule as usize)? })
+    }
+}
+
+/// Indexes the hosts of every listener; listeners with the same Selectors share one index.
+fn listen(names: &[Arc<str>], selectors: &[Arc<ir::Selector>]) -> Box<[Listener]> {
+    let mut done: Vec<(Vec<u32>, Arc<Hosts>)> = Vec::new();
+    let listeners = names.iter().map(|name| {
+        let members: Vec<u32> = (0_u32..)
+            .zip(selectors)
+            .filter(|(_, selector)| selector.listeners.is_empty() || selector.listeners.contains(name))
+            .map(|(position, _)| position)
+            .collect();
+        let same = done.iter().find(|(seen, _)| *seen == members).map(|(_, hosts)| Arc::clone(hosts));
+        let hosts = same.unwrap_or_else(|| {
+            let hosts = Arc::new(Hosts::new(selectors, &members));
+            done.push((members, Arc::clone(&hosts)));
+            hosts
+        });
+        Listener { name: Arc::clone(name), hosts }
+    });
+    listeners.collect()
+}
+
+impl<P> fmt::Debug for RouteTable<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.listeners.iter().map(|listener| &*listener.name).collect();
+        f.debug_struct("RouteTable")
+            .field("listeners", &names)
+            .field("selectors", &self.selectors.len())
+            .finish_non_exhaustive()
+    }
+}
