@@ -8,6 +8,9 @@
 //!       Verdicts ─▶ source::kube::status (lease holder only)
 //! ```
 
+pub mod admin;
 pub mod api;
 pub mod ir;
+pub mod lifecycle;
 pub mod routing;
+pub mod telemetry;

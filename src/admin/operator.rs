@@ -1,0 +1,140 @@
+//! What operates or reveals.
+
+use std::sync::Arc;
+
+use http::header::{HOST, ORIGIN};
+use http::{HeaderMap, Method, Request, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use serde_json::{Value, json};
+
+use super::server::{Answer, method_not_allowed, typed};
+use super::{Handler, Parts};
+
+/// The operator port.
+#[derive(Clone)]
+pub(super) struct Operator(Arc<Parts>);
+
+/// Of a body; a list of log directives is far below.
+const MAX_BODY: usize = 4096;
+
+// === impl Operator ===
+
+impl Operator {
+    pub(super) fn new(parts: Parts) -> Self {
+        Self(Arc::new(parts))
+    }
+
+    pub(super) async fn answer(self, request: Request<Incoming>) -> Answer {
+        if let Err(reason) = from_here(request.headers()) {
+            return error(StatusCode::FORBIDDEN, reason);
+        }
+        let path = request.uri().path().trim_start_matches('/').to_owned();
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        match (path.as_str(), request.method()) {
+            ("drain", &Method::GET | &Method::HEAD) => self.phase(),
+            ("drain", &Method::POST) => self.drain(&query),
+            ("drain", _) => method_not_allowed("GET, HEAD, POST"),
+            ("loglevel", &Method::GET | &Method::HEAD) => self.log_level(),
+            ("loglevel", &Method::PUT) => self.set_log_level(request.into_body()).await,
+            ("loglevel", _) => method_not_allowed("GET, HEAD, PUT"),
+            ("", &Method::GET | &Method::HEAD) => self.index(),
+            ("", _) => method_not_allowed("GET, HEAD"),
+            (name, method) => match self.0.pages.get(name) {
+                None => error(StatusCode::NOT_FOUND, "no such page, / lists all"),
+                Some(_) if !matches!(*method, Method::GET | Method::HEAD) => method_not_allowed("GET, HEAD"),
+                Some(page) => show(Arc::clone(page), query).await,
+            },
+        }
+    }
+
+    fn index(&self) -> Answer {
+        let pages = self.0.pages.keys().map(|name| format!("GET /{name}"));
+        let own = ["GET /drain", "POST /drain", "POST /drain?cancel", "GET /loglevel", "PUT /loglevel"];
+        json(StatusCode::OK, &own.map(str::to_owned).into_iter().chain(pages).collect())
+    }
+
+    fn phase(&self) -> Answer {
+        let lifecycle = &self.0.lifecycle;
+        let phase = json!({
+            "phase": lifecycle.phase().as_str(),
+            "inFlight": lifecycle.in_flight(),
+            "pending": lifecycle.readiness().pending(),
+        });
+        json(StatusCode::OK, &phase)
+    }
+
+    fn drain(&self, query: &str) -> Answer {
+        let lifecycle = &self.0.lifecycle;
+        let result = match query {
+            "" => lifecycle.drain(),
+            "cancel" => lifecycle.cancel_drain(),
+            // A mistyped cancel must not begin a drain.
+            other => return error(StatusCode::BAD_REQUEST, format!("query {other:?}: only cancel is known")),
+        };
+        match result {
+            Ok(()) => self.phase(),
+            Err(invalid) => error(StatusCode::CONFLICT, invalid.to_string()),
+        }
+    }
+
+    fn log_level(&self) -> Answer {
+        json(StatusCode::OK, &json!({ "level": self.0.logs.level() }))
+    }
+
+    async fn set_log_level(&self, body: Incoming) -> Answer {
+        let Ok(body) = Limited::new(body, MAX_BODY).collect().await else {
+            return error(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is not readable or above {MAX_BODY} bytes"));
+        };
+        let body = body.to_bytes();
+        let Ok(level) = std::str::from_utf8(&body) else {
+            return error(StatusCode::BAD_REQUEST, "the level is not UTF-8");
+        };
+        match self.0.logs.set_level(level.trim()) {
+            Ok(()) => self.log_level(),
+            Err(failure) => error(StatusCode::BAD_REQUEST, failure.to_string()),
+        }
+    }
+}
+
+async fn show(page: Handler, query: String) -> Answer {
+    match tokio::task::spawn_blocking(move || page(&query)).await {
+        Ok(Ok(value)) => json(StatusCode::OK, &value),
+        Ok(Err(reason)) => error(StatusCode::BAD_REQUEST, reason),
+        Err(_) => error(StatusCode::INTERNAL_SERVER_ERROR, "the page could not be made"),
+    }
+}
+
+/// Refuses a browser that a foreign page sent here: by a name that was made to resolve to loopback (the `Host` is not
+/// loopback's then), or across origins (the `Origin` is not this one then).
+fn from_here(headers: &HeaderMap) -> Result<(), &'static str> {
+    let mut hosts = headers.get_all(HOST).iter();
+    let (Some(host), None) = (hosts.next().and_then(|host| host.to_str().ok()), hosts.next()) else {
+        return Err("the request must name one host");
+    };
+    if !is_loopback(host) {
+        return Err("the host must be localhost, 127.0.0.1 or [::1]");
+    }
+    let same = |origin: &http::HeaderValue| {
+        origin
+            .to_str()
+            .is_ok_and(|origin| origin.strip_prefix("http://").is_some_and(|rest| rest.eq_ignore_ascii_case(host)))
+    };
+    if headers.get_all(ORIGIN).iter().all(same) { Ok(()) } else { Err("requests of other origins are refused") }
+}
+
+fn is_loopback(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    name.eq_ignore_ascii_case("localhost") || name == "127.0.0.1" || name == "[::1]"
+}
+
+fn json(status: StatusCode, value: &Value) -> Answer {
+    typed(status, "application/json", format!("{value:#}\n"))
+}
+
+fn error(status: StatusCode, reason: impl Into<String>) -> Answer {
+    json(status, &json!({ "error": reason.into() }))
+}

@@ -1,0 +1,191 @@
+//! The closed sets of label values.
+
+use http::Method;
+
+/// Makes an enum whose variants have a label each, in the order of their discriminants.
+macro_rules! labels {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident => $label:literal,)+ }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum $name {
+            $($(#[$variant_doc])* $variant,)+
+        }
+
+        impl $name {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+
+            /// The label value.
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $label,)+
+                }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+    };
+}
+
+labels! {
+    /// Why a request was not answered by a backend: the label of `lockgate_requests_refused_total` and the reason in logs.
+    Refusal {
+        /// The head is ambiguous or breaks the grammar.
+        BadRequest => "bad-request",
+        /// The target is too long.
+        UriTooLong => "uri-too-long",
+        /// Too many or too large header fields.
+        HeadersTooLarge => "headers-too-large",
+        /// The head did not arrive in time.
+        HeaderTimeout => "header-timeout",
+        /// The body is over the limit.
+        BodyTooLarge => "body-too-large",
+        /// The body did not arrive in time.
+        BodyTimeout => "body-timeout",
+        /// The path has an escape that is not accepted.
+        BadPath => "bad-path",
+        /// No host is named.
+        NoHost => "no-host",
+        /// No hostname or Selector takes the request.
+        NoSelector => "no-selector",
+        /// A Selector takes it and none of its rules does.
+        NoRoute => "no-route",
+        /// The method or protocol is not served, such as CONNECT.
+        NotImplemented => "not-implemented",
+        /// An expectation other than 100-continue.
+        ExpectationFailed => "expectation-failed",
+        /// An access policy says no.
+        Denied => "denied",
+        /// The rule is broken in the configuration.
+        InvalidRule => "invalid-rule",
+        /// The backend whose turn it is is broken in the configuration.
+        InvalidBackend => "invalid-backend",
+        /// The Cluster has no endpoint that can be used.
+        NoEndpoints => "no-endpoints",
+        /// No connection to an endpoint could be made.
+        ConnectFailed => "connect-failed",
+        /// Connecting took too long.
+        ConnectTimeout => "connect-timeout",
+        /// No connection of the pool came free in time.
+        PoolTimeout => "pool-timeout",
+        /// The endpoint closed or reset before its answer was complete.
+        UpstreamReset => "upstream-reset",
+        /// The endpoint's answer breaks the grammar or is over the limits.
+        UpstreamInvalid => "upstream-invalid",
+        /// One attempt took too long.
+        UpstreamTimeout => "upstream-timeout",
+        /// The whole request took too long.
+        RequestTimeout => "request-timeout",
+        /// No byte went either way for too long.
+        IdleTimeout => "idle-timeout",
+        /// A limit is reached and the queue is full or slow.
+        Overloaded => "overloaded",
+        /// The gateway is going away.
+        Draining => "draining",
+        /// It was cut when the drain's time was over.
+        Aborted => "aborted",
+        /// The client went away first.
+        ClientGone => "client-gone",
+        /// The gateway's own fault.
+        Internal => "internal",
+    }
+}
+
+labels! {
+    /// Why an attempt was repeated: the label of `lockgate_upstream_retries_total`.
+    RetryReason {
+        /// No connection could be made.
+        ConnectFailure => "connect-failure",
+        /// A kept connection was closed before it carried a byte of this answer.
+        StaleConnection => "stale-connection",
+        /// The connection broke before a byte of the answer.
+        Reset => "reset",
+        /// The attempt took too long.
+        Timeout => "timeout",
+        /// The endpoint answered with a status that the rule repeats on.
+        Status => "status",
+    }
+}
+
+labels! {
+    /// What a connection to an endpoint does.
+    ConnectionState {
+        /// It carries a request.
+        Active => "active",
+        /// It waits in the pool.
+        Idle => "idle",
+    }
+}
+
+labels! {
+    /// What went wrong in a source: the label of `lockgate_source_errors_total`.
+    SourceError {
+        /// Nobody answers, or the answer broke off.
+        Unreachable => "unreachable",
+        /// The source refuses: no permission or no such kind.
+        Forbidden => "forbidden",
+        /// The list failed otherwise.
+        List => "list",
+        /// The watch failed otherwise.
+        Watch => "watch",
+        /// The watch was too old and everything is listed again.
+        Expired => "expired",
+        /// Nothing was heard for too long, and the watch was started again.
+        Stale => "stale",
+        /// An object does not decode.
+        Decode => "decode",
+        /// A file cannot be read.
+        Io => "io",
+    }
+}
+
+labels! {
+    /// How a write of a status ended: the label of `lockgate_status_writes_total`.
+    StatusWrite {
+        /// It was written.
+        Written => "written",
+        /// The object is gone or newer.
+        Obsolete => "obsolete",
+        /// Another field manager holds the fields.
+        Conflict => "conflict",
+        /// The API server refuses.
+        Rejected => "rejected",
+        /// Nobody answers; it is tried again.
+        Failed => "failed",
+    }
+}
+
+/// Methods with a label of their own.
+const METHODS: [&str; 10] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "OTHER"];
+/// Three-digit codes that HTTP allows, and one place for whatever else.
+const CODES: u64 = 501;
+
+/// The key of a method and code: never 0, below `2^13`.
+pub(super) fn method_code_key(method: &Method, code: u16) -> u64 {
+    let method = match *method {
+        Method::GET => 0,
+        Method::HEAD => 1,
+        Method::POST => 2,
+        Method::PUT => 3,
+        Method::DELETE => 4,
+        Method::CONNECT => 5,
+        Method::OPTIONS => 6,
+        Method::TRACE => 7,
+        Method::PATCH => 8,
+        _ => 9,
+    };
+    let code = if (100..600).contains(&code) { u64::from(code) - 100 } else { CODES - 1 };
+    method * CODES + code + 1
+}
+
+/// The label values of a key: the method and the code.
+pub(super) fn method_code(key: u64) -> (&'static str, String) {
+    let method = usize::try_from((key - 1) / CODES).ok().and_then(|index| METHODS.get(index));
+    let code = (key - 1) % CODES;
+    let code = if code == CODES - 1 { "other".to_owned() } else { (code + 100).to_string() };
+    (method.copied().unwrap_or("OTHER"), code)
+}

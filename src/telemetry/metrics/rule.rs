@@ -1,0 +1,133 @@
+//! Requests per rule.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Method;
+use prometheus::proto::MetricType;
+
+use super::cells::{Block, Buckets, Counts, PerWorker};
+use super::family::{Family, Source, Spec, Sum};
+use super::labels::{method_code, method_code_key};
+use super::weak::WeakMap;
+
+/// Requests of one rule under one Selector.
+pub struct RuleMetrics {
+    labels: Labels,
+    buckets: Arc<Buckets>,
+    workers: PerWorker<Cells>,
+}
+
+/// Selector, Route, rule.
+type Labels = [Arc<str>; 3];
+
+struct Cells {
+    counts: Counts,
+    durations: Block,
+}
+
+/// All rules.
+pub(super) struct Rules {
+    workers: usize,
+    buckets: Arc<Buckets>,
+    handles: WeakMap<Labels, RuleMetrics>,
+}
+
+static SPECS: [Spec; 2] = [
+    Spec {
+        name: "lockgate_http_requests_total",
+        help: "Requests answered, by the rule that took them.",
+        kind: MetricType::COUNTER,
+        labels: &["selector", "route", "rule", "method", "code"],
+    },
+    Spec {
+        name: "lockgate_http_request_duration_seconds",
+        help: "Time from a request's head to the end of its answer.",
+        kind: MetricType::HISTOGRAM,
+        labels: &["selector", "route", "rule"],
+    },
+];
+
+// === impl RuleMetrics ===
+
+impl RuleMetrics {
+    /// Records one finished request; `worker` is the worker that runs this. A code outside 100 to 599 counts as `other`.
+    pub fn record(&self, worker: usize, method: &Method, code: u16, duration: Duration) {
+        let Some(cells) = self.workers.get(worker, || Cells::new(&self.buckets)) else { return };
+        cells.counts.add(method_code_key(method, code));
+        self.buckets.observe(&cells.durations, 0, duration);
+    }
+
+    fn label_values(&self) -> [&str; 3] {
+        let [selector, route, rule] = &self.labels;
+        [selector, route, rule]
+    }
+
+    fn gather(&self, requests: &mut Family, durations: &mut Family) {
+        let mut counts = std::collections::BTreeMap::<u64, u64>::new();
+        let mut sum = Sum::default();
+        for cells in self.workers.used() {
+            cells.counts.for_each(|key, count| *counts.entry(key).or_default() += count);
+            self.buckets.sum_up(&cells.durations, 0, &mut sum);
+        }
+        let [selector, route, rule] = self.label_values();
+        for (key, count) in &counts {
+            let (method, code) = method_code(*key);
+            requests.push(&[selector, route, rule, method, &code], *count as f64);
+        }
+        if !counts.is_empty() {
+            durations.push_histogram(&[selector, route, rule], &self.buckets, &sum);
+        }
+    }
+}
+
+impl Cells {
+    fn new(buckets: &Buckets) -> Self {
+        Self { counts: Counts::default(), durations: Block::new(buckets.words()) }
+    }
+}
+
+// === impl Rules ===
+
+impl Rules {
+    pub(super) fn new(workers: usize, buckets: Arc<Buckets>) -> Self {
+        Self { workers, buckets, handles: WeakMap::new() }
+    }
+
+    pub(super) fn get(&self, selector: &str, route: &str, rule: &str) -> Arc<RuleMetrics> {
+        self.handles.get([selector.into(), route.into(), rule.into()], |labels| RuleMetrics {
+            labels: labels.clone(),
+            buckets: Arc::clone(&self.buckets),
+            workers: PerWorker::new(self.workers),
+        })
+    }
+}
+
+impl Source for Rules {
+    fn specs() -> &'static [Spec] {
+        &SPECS
+    }
+
+    fn gather(&self) -> Vec<Family> {
+        let [requests, durations] = &SPECS;
+        let (mut requests, mut durations) = (requests.family(), durations.family());
+        for rule in self.handles.all() {
+            rule.gather(&mut requests, &mut durations);
+        }
+        vec![requests, durations]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_in_use_by_one_worker_is_small() {
+        let buckets = Buckets::default();
+        let handle = size_of::<RuleMetrics>() + size_of::<[usize; 2]>();
+        let slots = 2 * size_of::<std::sync::OnceLock<Box<Cells>>>();
+        let used = size_of::<Cells>() + buckets.words().div_ceil(8) * 64;
+        assert!(handle + slots + used < 512, "{handle} + {slots} + {used}");
+    }
+}
