@@ -13,4 +13,5 @@ pub mod api;
 pub mod ir;
 pub mod lifecycle;
 pub mod routing;
+pub mod source;
 pub mod telemetry;

@@ -1,0 +1,321 @@
+//! Texts to objects.
+
+use std::cell::OnceCell;
+use std::path::Path;
+
+use k8s_openapi::api::core::v1::{Namespace, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use serde_saphyr::Spanned;
+
+use crate::api::{self, GROUP, ReferenceGrant, Route, Selector};
+use crate::ir::{self, ObjectName};
+use crate::source::index::{Content, Object};
+
+use super::Problem;
+use super::locate::{Located, documents};
+
+/// Most problems that are told of one object.
+const MAX_PROBLEMS: usize = 32;
+
+/// The namespace of objects that name none.
+const DEFAULT_NAMESPACE: &str = "default";
+
+/// Why a file says nothing at present.
+#[derive(Clone, Debug)]
+pub(super) struct Broken {
+    pub(super) line: Option<u64>,
+    pub(super) reason: String,
+}
+
+impl Broken {
+    pub(super) const fn new(reason: String) -> Self {
+        Self { line: None, reason }
+    }
+
+    /// The problem of a file that declared so many objects when it could be read.
+    pub(super) fn problem(&self, path: &Path, kept: usize) -> Problem {
+        let kept = if kept == 0 { String::new() } else { format!(" ({kept} former objects of the file stay)") };
+        Problem {
+            file: path.to_owned(),
+            line: self.line,
+            object: None,
+            field: String::new(),
+            reason: format!("{}{kept}", self.reason),
+        }
+    }
+}
+
+/// One object of a file.
+#[derive(Debug)]
+pub(super) struct Item {
+    /// Where it begins.
+    pub(super) line: u64,
+    /// Its kind and name, as far as it has them.
+    pub(super) name: Option<(String, ObjectName)>,
+    /// `None` where it is of no use, or has no name that a verdict could be about.
+    pub(super) object: Option<Object>,
+    pub(super) problems: Vec<Problem>,
+}
+
+/// How YAML is read: no limit on honest files of the size that is let in, aliases kept from multiplying it.
+pub(super) fn options() -> serde_saphyr::Options {
+    serde_saphyr::options! {
+        with_snippet: false,
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 100_000 },
+        budget: serde_saphyr::budget! {
+            max_documents: 200_000,
+            max_events: 8_000_000,
+            max_nodes: 4_000_000,
+        },
+    }
+}
+
+/// The objects of a file. Kinds that mean nothing to a gateway are left out.
+pub(super) fn items(path: &Path, text: &str) -> Result<Vec<Item>, Broken> {
+    let is_json = path.extension().is_some_and(|extension| extension == "json");
+    let values = if is_json { json(text)? } else { yaml(text)? };
+    let file = Text { path, content: text, located: OnceCell::new() };
+    let mut items = Vec::with_capacity(values.len());
+    for (document, (line, value)) in values.into_iter().enumerate() {
+        let place = Place { file: &file, document, line, prefix: String::new() };
+        match value {
+            Value::Object(members) if is_list(&members) => list(members, &place, &mut items),
+            value => items.extend(item(value, &place)),
+        }
+    }
+    Ok(items)
+}
+
+fn yaml(text: &str) -> Result<Vec<(u64, Value)>, Broken> {
+    let documents: Vec<Spanned<Value>> =
+        serde_saphyr::from_multiple_with_options(text, options()).map_err(|error| Broken {
+            line: error.location().map(|location| location.line()).filter(|line| *line > 0),
+            reason: format!("is no YAML: {}", error.without_snippet()),
+        })?;
+    Ok(documents.into_iter().map(|document| (document.referenced.line(), document.value)).collect())
+}
+
+fn json(text: &str) -> Result<Vec<(u64, Value)>, Broken> {
+    let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+    let (mut result, mut line, mut start) = (Vec::new(), 1, 0);
+    while let Some(value) = values.next() {
+        let value = value.map_err(|error| Broken {
+            line: u64::try_from(error.line()).ok().filter(|line| *line > 0),
+            reason: format!("is no JSON: {error}"),
+        })?;
+        let end = values.byte_offset();
+        let blank = text[start..end].len() - text[start..end].trim_start().len();
+        result.push((line + newlines(&text[start..start + blank]), value));
+        line += newlines(&text[start..end]);
+        start = end;
+    }
+    Ok(result)
+}
+
+/// How many lines a text ends.
+pub(super) fn newlines(text: &str) -> u64 {
+    text.matches('\n').count() as u64
+}
+
+struct Text<'a> {
+    path: &'a Path,
+    content: &'a str,
+    located: OnceCell<Vec<Located>>,
+}
+
+/// Where an object stands.
+struct Place<'a> {
+    file: &'a Text<'a>,
+    document: usize,
+    line: u64,
+    /// `items[3].` inside a List.
+    prefix: String,
+}
+
+impl Place<'_> {
+    fn line_of(&self, field: &str) -> u64 {
+        let located = self.file.located.get_or_init(|| documents(self.file.content));
+        let document = located.get(self.document);
+        document.and_then(|document| document.line(&format!("{}{field}", self.prefix))).unwrap_or(self.line)
+    }
+
+    fn problem(&self, name: Option<&(String, ObjectName)>, field: &str, reason: impl Into<String>) -> Problem {
+        let line = if field.is_empty() { self.line } else { self.line_of(field) };
+        Problem {
+            file: self.file.path.to_owned(),
+            line: Some(line),
+            object: name.cloned(),
+            field: field.to_owned(),
+            reason: reason.into(),
+        }
+    }
+
+    fn item(&self, name: Option<(String, ObjectName)>, outcome: Outcome) -> Item {
+        let mut problems: Vec<Problem> = Vec::new();
+        for problem in outcome.problems.iter().take(MAX_PROBLEMS) {
+            problems.push(self.problem(name.as_ref(), &problem.field, problem.reason.as_str()));
+        }
+        if let Some(more) = outcome.problems.len().checked_sub(MAX_PROBLEMS).filter(|more| *more > 0) {
+            problems.push(self.problem(name.as_ref(), "", format!("has {more} more problems")));
+        }
+        Item { line: self.line, name, object: outcome.object, problems }
+    }
+}
+
+fn is_list(members: &Map<String, Value>) -> bool {
+    text(members, "kind") == Some("List") && text(members, "apiVersion") == Some("v1")
+}
+
+fn list(mut members: Map<String, Value>, place: &Place<'_>, items: &mut Vec<Item>) {
+    let Some(Value::Array(values)) = members.remove("items") else {
+        let problem = api::Problem { field: "items".to_owned(), reason: "must be a list of objects".to_owned() };
+        items.push(place.item(None, Outcome { object: None, problems: vec![problem] }));
+        return;
+    };
+    for (index, value) in values.into_iter().enumerate() {
+        let line = place.line_of(&format!("items[{index}]"));
+        let prefix = format!("items[{index}].");
+        items.extend(item(value, &Place { file: place.file, document: place.document, line, prefix }));
+    }
+}
+
+#[derive(Default)]
+struct Outcome {
+    object: Option<Object>,
+    problems: Vec<api::Problem>,
+}
+
+impl Outcome {
+    fn wrong(field: &str, reason: impl Into<String>) -> Self {
+        Self { object: None, problems: vec![api::Problem { field: field.to_owned(), reason: reason.into() }] }
+    }
+}
+
+fn text<'a>(members: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
+    members.get(name)?.as_str()
+}
+
+fn item(value: Value, place: &Place<'_>) -> Option<Item> {
+    let Value::Object(mut members) = value else {
+        return Some(place.item(None, Outcome::wrong("", "is no object with apiVersion, kind and metadata")));
+    };
+    for field in ["apiVersion", "kind"] {
+        if text(&members, field).is_none() {
+            return Some(place.item(None, Outcome::wrong(field, "is required and must be a string")));
+        }
+    }
+    let kind = text(&members, "kind").unwrap_or_default().to_owned();
+    let version = text(&members, "apiVersion").unwrap_or_default();
+    let group = version.split_once('/').map_or("", |(group, _)| group).to_owned();
+    let is_known = match group.as_str() {
+        "" => matches!(kind.as_str(), "Service" | "Namespace"),
+        "discovery.k8s.io" => kind == "EndpointSlice",
+        "gateway.networking.k8s.io" => kind == "ReferenceGrant",
+        group => group == GROUP,
+    };
+    if !is_known {
+        return None;
+    }
+    let name = name(&mut members, kind != "Namespace");
+    if name.name.is_empty() {
+        return Some(place.item(None, Outcome::wrong("metadata.name", "is required and must be a string")));
+    }
+    let outcome = decode(&kind, &name, Value::Object(members));
+    Some(place.item(Some((kind, name)), outcome))
+}
+
+/// The object's name; gives it a namespace where it has none.
+fn name(members: &mut Map<String, Value>, is_namespaced: bool) -> ObjectName {
+    let Some(Value::Object(metadata)) = members.get_mut("metadata") else { return ObjectName::new("", "") };
+    if is_namespaced && metadata.get("namespace").is_none_or(Value::is_null) {
+        metadata.insert("namespace".to_owned(), DEFAULT_NAMESPACE.into());
+    }
+    let namespace = if is_namespaced { text(metadata, "namespace") } else { None };
+    ObjectName::new(namespace.unwrap_or_default(), text(metadata, "name").unwrap_or_default())
+}
+
+fn decode(kind: &str, name: &ObjectName, value: Value) -> Outcome {
+    let generation = value["metadata"]["generation"].as_i64().unwrap_or_default();
+    let invalid = |kind, problems: Vec<api::Problem>| {
+        let told: Vec<String> = problems.iter().take(MAX_PROBLEMS).map(ToString::to_string).collect();
+        let object = Object::invalid(kind, name.clone(), generation, told.join("; "));
+        Outcome { object: Some(object), problems }
+    };
+    match kind {
+        "Route" => Route::from_value(value)
+            .map_or_else(|problems| invalid(ir::Kind::Route, problems), |route| Object::from(route).into()),
+        "Selector" => Selector::from_value(value)
+            .map_or_else(|problems| invalid(ir::Kind::Selector, problems), |selector| Object::from(selector).into()),
+        "Service" => foreign::<Service>(&value, |service| Object::from(&service)),
+        "Namespace" => foreign::<Namespace>(&value, |namespace| Object::from(&namespace)),
+        "EndpointSlice" => foreign::<EndpointSlice>(&value, |slice| Object::from(&slice)),
+        "ReferenceGrant" => foreign::<ReferenceGrant>(&value, Object::from),
+        kind => Outcome::wrong("kind", format!("{GROUP} has no kind {kind}; it has Route and Selector")),
+    }
+}
+
+impl From<Object> for Outcome {
+    fn from(object: Object) -> Self {
+        match &object.content {
+            Content::EndpointSlice(Err(unusable)) => Self::wrong("", unusable.to_string()),
+            _ => Self { object: Some(object), problems: Vec::new() },
+        }
+    }
+}
+
+/// An object of a kind that is not ours, for which there is no schema: a field is unknown when nothing of it is left
+/// once it is decoded.
+fn foreign<T: DeserializeOwned + Serialize>(value: &Value, object: impl FnOnce(T) -> Object) -> Outcome {
+    let decoded: T = match serde_path_to_error::deserialize(value) {
+        Ok(decoded) => decoded,
+        Err(error) => {
+            let path = error.path().to_string();
+            return Outcome::wrong(if path == "." { "" } else { &path }, error.into_inner().to_string());
+        }
+    };
+    let mut problems = Vec::new();
+    match serde_json::to_value(&decoded) {
+        Ok(known) => unknown(value, &known, "", &mut problems),
+        Err(error) => return Outcome::wrong("", error.to_string()),
+    }
+    if problems.is_empty() { object(decoded).into() } else { Outcome { object: None, problems } }
+}
+
+fn unknown(given: &Value, known: &Value, path: &str, problems: &mut Vec<api::Problem>) {
+    match (given, known) {
+        (Value::Object(given), Value::Object(known)) => {
+            for (name, given) in given.iter().filter(|(_, given)| !is_empty(given)) {
+                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                match known.get(name) {
+                    Some(known) => unknown(given, known, &path, problems),
+                    None if is_header(&path) => {}
+                    None => problems.push(api::Problem { field: path, reason: "is not a known field".to_owned() }),
+                }
+            }
+        }
+        (Value::Array(given), Value::Array(known)) => {
+            for (index, (given, known)) in given.iter().zip(known).enumerate() {
+                unknown(given, known, &format!("{path}[{index}]"), problems);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Nothing, which decoding may drop.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.is_empty(),
+        _ => false,
+    }
+}
+
+/// What has been looked at before, and what a cluster writes.
+fn is_header(path: &str) -> bool {
+    matches!(path, "apiVersion" | "kind" | "status")
+}
