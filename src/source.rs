@@ -3,6 +3,7 @@
 pub mod endpoints;
 pub mod file;
 pub mod index;
+pub mod kube;
 pub mod translate;
 
 use std::sync::Arc;

@@ -1,0 +1,42 @@
+//! Status: what the compiler says of each object, written back to it by the replica that holds the Lease.
+//!
+//! What stands in an object's status is known from the watch; what should stand there follows from the fragment that this
+//! process serves. Only a difference other than time is written, by server-side apply, so that an idle cluster sees no
+//! writes, one change of a spec at most one write an object, and what others overwrite is put right again.
+
+mod plan;
+mod statuses;
+mod writer;
+
+use std::sync::Arc;
+
+use kube::Client;
+use tokio::sync::watch;
+
+pub use self::statuses::Statuses;
+pub(super) use self::statuses::{Key, Seen};
+use super::Hooks;
+use crate::ir::{Fragment, Kind, ObjectName, Verdict};
+
+/// Writes status while `leading` is true, of the objects that `served` holds: the fragment of the table that this process
+/// serves, set after the swap. Ends when one of the two channels closes.
+pub async fn run(
+    client: Client,
+    class: String,
+    statuses: Arc<Statuses>,
+    served: watch::Receiver<Option<Arc<Fragment>>>,
+    leading: watch::Receiver<bool>,
+    hooks: Arc<dyn Hooks>,
+) {
+    writer::Writer::new(client, &class, statuses, hooks).run(served, leading).await;
+}
+
+/// The verdicts of one object, found by their order in the fragment.
+fn verdicts_of<'a>(fragment: &'a Fragment, kind: Kind, object: &ObjectName) -> &'a [Verdict] {
+    let key = |verdict: &Verdict| (verdict.kind, verdict.object.clone());
+    let target = (kind, object.clone());
+    let start = fragment.verdicts.partition_point(|verdict| key(verdict) < target);
+    let rest = fragment.verdicts.get(start..).unwrap_or_default();
+    let length = rest.partition_point(|verdict| key(verdict) == target);
+    rest.get(..length).unwrap_or_default()
+}
