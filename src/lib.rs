@@ -12,6 +12,8 @@ pub mod admin;
 pub mod api;
 pub mod ir;
 pub mod lifecycle;
+pub mod publish;
 pub mod routing;
 pub mod source;
 pub mod telemetry;
+pub mod upstream;

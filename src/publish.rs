@@ -1,0 +1,266 @@
+//! From fragments to the served snapshot: hold off, compile, swap.
+//!
+//! Endpoints are applied at once. Tables are compiled off the task, a burst of changes together, and swapped in whole;
+//! an old snapshot is freed here, never on a worker.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::Instant as Time;
+
+use crate::ir::{self, Action, BackendTarget, Fragment};
+use crate::routing::RouteTable;
+use crate::source::Update;
+use crate::telemetry::metrics::{Metrics, RuleMetrics};
+use crate::upstream::balance::Weights;
+use crate::upstream::{Cluster, Clusters};
+
+mod states;
+
+use self::states::RuleStates;
+pub use self::states::{Limiter, RuleState};
+
+/// After a change, others are awaited for this long.
+const HOLD_OFF: Duration = Duration::from_millis(10);
+/// Between two tables at least this much time passes.
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
+/// How often snapshots that workers have let go of are looked for.
+const SWEEP: Duration = Duration::from_secs(1);
+/// Why a backend whose Cluster no source declared answers 500.
+const UNDECLARED: &str = "ClusterNotDeclared";
+
+/// What a rule needs at run time.
+pub struct RuleRuntime {
+    /// Its counters and its limit; they outlive tables.
+    pub state: Arc<RuleState>,
+    /// The backends of a forwarding rule, in its order.
+    pub targets: Vec<Target>,
+    /// Chooses among `targets`; `None` where no backend has a weight.
+    pub weights: Option<Weights>,
+}
+
+/// Where one backend's requests go.
+#[derive(Clone)]
+pub enum Target {
+    /// To a Cluster.
+    Cluster(Arc<Cluster>),
+    /// Nowhere: the reference is broken.
+    Invalid {
+        /// The reason in the Route's verdict.
+        reason: &'static str,
+    },
+}
+
+/// The immutable table that requests read.
+pub struct Snapshot {
+    /// Counts up from 1; 0 is the empty table before the first one.
+    pub generation: u64,
+    /// The table.
+    pub table: RouteTable<RuleRuntime>,
+}
+
+/// The snapshot that is served, as workers see it.
+pub struct Published {
+    current: ArcSwap<Snapshot>,
+    generation: AtomicU64,
+}
+
+impl Published {
+    /// Starts with an empty table.
+    pub fn new(listeners: &[Arc<str>]) -> Self {
+        let table = RouteTable::compile(listeners, &[], None, |_, _| unreachable!("no rule in an empty table"));
+        Self { current: ArcSwap::from_pointee(Snapshot { generation: 0, table }), generation: AtomicU64::new(0) }
+    }
+
+    /// The generation served: one load, to see whether [`Published::load`] would give another snapshot.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// The snapshot served.
+    pub fn load(&self) -> Arc<Snapshot> {
+        self.current.load_full()
+    }
+
+    fn store(&self, snapshot: Arc<Snapshot>) -> Arc<Snapshot> {
+        let generation = snapshot.generation;
+        let old = self.current.swap(snapshot);
+        self.generation.store(generation, Ordering::Release);
+        old
+    }
+}
+
+/// Makes tables of fragments.
+pub struct Publisher {
+    listeners: Vec<Arc<str>>,
+    published: Arc<Published>,
+    clusters: Arc<Clusters>,
+    metrics: Arc<Metrics>,
+    states: Arc<Mutex<RuleStates>>,
+    served: watch::Sender<Option<Arc<Fragment>>>,
+    clusters_changed: watch::Sender<u64>,
+    retired: Vec<Arc<Snapshot>>,
+}
+
+struct Compiled {
+    snapshot: Snapshot,
+    fragment: Arc<Fragment>,
+    took: Duration,
+}
+
+impl Publisher {
+    /// A publisher into `published`; `listeners` are the names of the gateway's listeners in the order of their indices.
+    pub fn new(
+        listeners: Vec<Arc<str>>,
+        published: Arc<Published>,
+        clusters: Arc<Clusters>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self {
+            listeners,
+            published,
+            clusters,
+            states: Arc::new(Mutex::new(RuleStates::new(Arc::clone(&metrics)))),
+            metrics,
+            served: watch::Sender::new(None),
+            clusters_changed: watch::Sender::new(0),
+            retired: Vec::new(),
+        }
+    }
+
+    /// The fragment of the table that is served; `None` until there is one.
+    pub fn served(&self) -> watch::Receiver<Option<Arc<Fragment>>> {
+        self.served.subscribe()
+    }
+
+    /// Changes whenever Clusters come or go.
+    pub fn clusters_changed(&self) -> watch::Receiver<u64> {
+        self.clusters_changed.subscribe()
+    }
+
+    /// Applies what sources tell until they are gone.
+    pub async fn run(mut self, mut updates: mpsc::Receiver<Update>) {
+        let mut pending: Option<Arc<Fragment>> = None;
+        let mut due = Time::now();
+        let mut next_table = Time::now();
+        let mut compiling: Option<JoinHandle<Compiled>> = None;
+        let mut sweep = tokio::time::interval(SWEEP);
+        loop {
+            let wait = async {
+                match &mut compiling {
+                    Some(task) => Some(task.await),
+                    None if pending.is_some() => {
+                        tokio::time::sleep_until(due).await;
+                        None
+                    }
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                update = updates.recv() => match update {
+                    Some(Update::Endpoints { set, observed }) => self.apply(&set, observed),
+                    Some(Update::Table { fragment, endpoints }) => {
+                        self.declare(&fragment, &endpoints);
+                        if pending.is_none() {
+                            due = (Time::now() + HOLD_OFF).max(next_table);
+                        }
+                        pending = Some(fragment);
+                    }
+                    None => return,
+                },
+                done = wait => match done {
+                    Some(Ok(compiled)) => {
+                        compiling = None;
+                        next_table = Time::now() + MIN_INTERVAL;
+                        self.serve(compiled, pending.as_ref());
+                    }
+                    Some(Err(error)) => {
+                        compiling = None;
+                        tracing::error!(%error, "compiling the table failed; the former one stays");
+                    }
+                    None => compiling = pending.take().map(|fragment| self.compile(fragment)),
+                },
+                _ = sweep.tick() => self.retired.retain(|old| Arc::strong_count(old) > 1),
+            }
+        }
+    }
+
+    fn apply(&self, set: &ir::EndpointSet, observed: Instant) {
+        self.clusters.update(set);
+        self.metrics.control().endpoints_updated(observed.elapsed());
+    }
+
+    fn declare(&self, fragment: &Fragment, endpoints: &[Arc<ir::EndpointSet>]) {
+        self.clusters.declare(&fragment.clusters);
+        for set in endpoints {
+            self.clusters.update(set);
+        }
+        self.clusters_changed.send_modify(|n| *n += 1);
+    }
+
+    fn compile(&self, fragment: Arc<Fragment>) -> JoinHandle<Compiled> {
+        let previous = self.published.load();
+        let listeners = self.listeners.clone();
+        let clusters = Arc::clone(&self.clusters);
+        let states = Arc::clone(&self.states);
+        tokio::task::spawn_blocking(move || {
+            let started = Instant::now();
+            let mut states = states.lock();
+            let table =
+                RouteTable::compile(&listeners, &fragment.selectors, Some(&previous.table), |selector, rule| {
+                    runtime(selector, rule, &clusters, &mut states)
+                });
+            let snapshot = Snapshot { generation: previous.generation + 1, table };
+            Compiled { snapshot, fragment, took: started.elapsed() }
+        })
+    }
+
+    fn serve(&mut self, compiled: Compiled, pending: Option<&Arc<Fragment>>) {
+        let Compiled { snapshot, fragment, took } = compiled;
+        let generation = snapshot.generation;
+        self.retired.push(self.published.store(Arc::new(snapshot)));
+        self.metrics.control().published(generation, took);
+        tracing::info!(generation, selectors = fragment.selectors.len(), ?took, "table in use");
+        // What a fragment that waits already refers to has been declared, and stays.
+        let newest = pending.unwrap_or(&fragment);
+        self.clusters.retain(|id| newest.clusters.binary_search_by(|c| c.id.cmp(id)).is_ok());
+        self.served.send_replace(Some(fragment));
+    }
+}
+
+fn runtime(
+    selector: &Arc<ir::Selector>,
+    rule: &Arc<ir::Rule>,
+    clusters: &Clusters,
+    states: &mut RuleStates,
+) -> RuleRuntime {
+    let state = states.get(selector, rule);
+    let Action::Forward(backends) = &rule.action else {
+        return RuleRuntime { state, targets: Vec::new(), weights: None };
+    };
+    let target = |backend: &ir::Backend| match &backend.target {
+        BackendTarget::Invalid { reason } => Target::Invalid { reason },
+        BackendTarget::Cluster(id) => match clusters.get(id) {
+            Some(cluster) => Target::Cluster(cluster),
+            // A source that names a Cluster without declaring it is at fault; its rule answers 500.
+            None => Target::Invalid { reason: UNDECLARED },
+        },
+    };
+    let weights: Vec<u32> = backends.iter().map(|b| b.weight).collect();
+    RuleRuntime { state, targets: backends.iter().map(target).collect(), weights: Weights::new(&weights) }
+}
+
+impl RuleRuntime {
+    /// Its series.
+    pub fn metrics(&self) -> &RuleMetrics {
+        &self.state.metrics
+    }
+}
+
+#[cfg(test)]
+mod tests;
