@@ -1,0 +1,318 @@
+//! The data plane: accepts connections, matches requests, forwards them, answers.
+//!
+//! One thread per core with a runtime of its own, and everything a request touches on it: connections to backends,
+//! the snapshot, round-robin positions, metric cells. Threads share what is counted for the whole process and the
+//! published snapshot, nothing else.
+
+pub mod accept;
+mod body;
+mod connection;
+mod error;
+mod exchange;
+mod forward;
+mod headers;
+mod io;
+mod service;
+mod target;
+mod watchdog;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc as std_mpsc;
+use std::time::{Duration, Instant};
+
+use hyper::server::conn::http1;
+use tokio::runtime::LocalOptions;
+use tokio::sync::mpsc;
+
+use self::accept::{Bound, Handover};
+use self::body::RequestBody;
+use self::watchdog::{StageLimits, Watchdog};
+use crate::lifecycle::{HEARTBEAT_INTERVAL, Holder, Ledger, Lifecycle, Phase};
+use crate::publish::{Published, Snapshot};
+use crate::settings::Settings;
+use crate::telemetry::metrics::{Metrics, RuleMetrics, WorkerMetrics};
+use crate::upstream::balance::Random;
+use crate::upstream::pool::Pools;
+
+/// How often unused connections and old snapshots are looked for.
+const MAINTENANCE: Duration = Duration::from_secs(1);
+
+/// What all workers share.
+pub struct Shared {
+    /// The settings.
+    pub settings: Settings,
+    /// The snapshot served.
+    pub published: Arc<Published>,
+    /// The phase, and what is in flight.
+    pub lifecycle: Arc<Lifecycle>,
+    /// All metrics.
+    pub metrics: Arc<Metrics>,
+    loads: Box<[WorkerLoad]>,
+}
+
+/// How many connections a worker has; on a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct WorkerLoad(AtomicUsize);
+
+impl Shared {
+    /// What `workers` workers share.
+    pub fn new(
+        settings: Settings,
+        workers: usize,
+        published: Arc<Published>,
+        lifecycle: Arc<Lifecycle>,
+        metrics: Arc<Metrics>,
+    ) -> Arc<Self> {
+        let loads = (0..workers).map(|_| WorkerLoad::default()).collect();
+        Arc::new(Self { settings, published, lifecycle, metrics, loads })
+    }
+
+    /// Client connections of the process.
+    pub fn connections(&self) -> usize {
+        self.loads.iter().map(|load| load.0.load(Ordering::Relaxed)).sum()
+    }
+
+    /// The worker with the fewest connections, and how many it has.
+    fn least_loaded(&self) -> (usize, usize) {
+        let loads = self.loads.iter().map(|load| load.0.load(Ordering::Relaxed)).enumerate();
+        loads.min_by_key(|&(_, load)| load).unwrap_or((0, 0))
+    }
+}
+
+/// A worker's hold on a snapshot. Counted by the worker alone: taking one touches no line that other workers write.
+#[derive(Clone)]
+struct Held(Rc<HeldSnapshot>);
+
+struct HeldSnapshot(Arc<Snapshot>);
+
+impl Held {
+    fn new(snapshot: Arc<Snapshot>) -> Self {
+        Self(Rc::new(HeldSnapshot(snapshot)))
+    }
+}
+
+impl std::ops::Deref for Held {
+    type Target = Snapshot;
+
+    fn deref(&self) -> &Snapshot {
+        &self.0.0
+    }
+}
+
+/// One thread's half of the data plane.
+pub struct Worker {
+    /// Its number.
+    pub index: usize,
+    /// What it shares with the others.
+    pub shared: Arc<Shared>,
+    /// Its counters.
+    pub metrics: Arc<WorkerMetrics>,
+    unmatched: Arc<RuleMetrics>,
+    watchdog: Rc<Watchdog>,
+    pools: Pools<RequestBody>,
+    server: http1::Builder,
+    random: RefCell<Random>,
+    snapshot: RefCell<Held>,
+    generation: Cell<u64>,
+}
+
+impl std::fmt::Debug for Worker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Worker").field("index", &self.index).finish_non_exhaustive()
+    }
+}
+
+impl Worker {
+    fn new(index: usize, shared: Arc<Shared>) -> Option<Rc<Self>> {
+        let seed = random_seed();
+        let snapshot = shared.published.load();
+        Some(Rc::new(Self {
+            index,
+            metrics: shared.metrics.worker(index)?,
+            unmatched: shared.metrics.unmatched(),
+            watchdog: Watchdog::new(),
+            pools: Pools::new(index, seed),
+            server: connection::server(&shared.settings.limits),
+            random: RefCell::new(Random::new(seed.rotate_left(32))),
+            generation: Cell::new(snapshot.generation),
+            snapshot: RefCell::new(Held::new(snapshot)),
+            shared,
+        }))
+    }
+
+    /// The snapshot to serve a request from.
+    fn snapshot(&self) -> Held {
+        if self.generation.get() != self.shared.published.generation() {
+            let snapshot = self.shared.published.load();
+            self.generation.set(snapshot.generation);
+            *self.snapshot.borrow_mut() = Held::new(snapshot);
+        }
+        self.snapshot.borrow().clone()
+    }
+
+    fn random(&self) -> u64 {
+        self.random.borrow_mut().next_u64()
+    }
+
+    fn stage_limits(&self) -> StageLimits {
+        let timeouts = &self.shared.settings.timeouts;
+        StageLimits { header: timeouts.header.get(), keep_alive: timeouts.keep_alive.get() }
+    }
+
+    fn load(&self) -> &AtomicUsize {
+        &self.shared.loads[self.index].0
+    }
+
+    fn connection_opened(&self) {
+        self.load().fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn connection_closed(&self) {
+        self.load().fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Everything that a worker does, until the process aborts.
+    async fn run(self: Rc<Self>, listeners: Vec<Bound>, handover: Handover, inbox: Inbox) {
+        let Inbox { accepted, mut questions } = inbox;
+        let watchdog = Rc::clone(&self.watchdog);
+        let lifecycle = Arc::clone(&self.shared.lifecycle);
+        tokio::task::spawn_local(async move {
+            watchdog.run(|| lifecycle.phase() >= Phase::Draining).await;
+        });
+        for listener in listeners {
+            tokio::task::spawn_local(accept::accept(Rc::clone(&self), listener, handover.clone()));
+        }
+        tokio::task::spawn_local(accept::take_over(Rc::clone(&self), accepted));
+        let mut phase = self.shared.lifecycle.subscribe();
+        let mut maintenance = tokio::time::interval(MAINTENANCE);
+        let mut heartbeat = tokio::time::interval(HEARTBEAT_INTERVAL);
+        loop {
+            tokio::select! {
+                aborting = phase.wait_for(|phase| *phase >= Phase::Aborting) => {
+                    drop(aborting);
+                    return;
+                }
+                _ = maintenance.tick() => {
+                    self.snapshot();
+                    self.pools.maintain(self.watchdog.tick());
+                }
+                Some(question) = questions.recv() => {
+                    // Whoever asked may have stopped waiting.
+                    let _ = question.send(self.watchdog.holders());
+                }
+                _ = heartbeat.tick() => {
+                    if let Some(worker) = self.shared.lifecycle.worker(self.index) {
+                        worker.heartbeat();
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A seed that differs between workers and runs; no secret.
+fn random_seed() -> u64 {
+    use std::hash::{BuildHasher as _, RandomState};
+    RandomState::new().hash_one(0u8)
+}
+
+/// The running workers.
+#[derive(Debug)]
+pub struct Workers {
+    threads: Vec<std::thread::JoinHandle<()>>,
+}
+
+impl Workers {
+    /// Starts a thread per worker on listeners that are bound already.
+    pub fn start(shared: &Arc<Shared>, listeners: &[Bound]) -> std::io::Result<Self> {
+        let (handover, receivers) = accept::handover(shared.loads.len());
+        let mut threads = Vec::new();
+        let mut asked = Vec::new();
+        for (index, accepted) in receivers.into_iter().enumerate() {
+            let (ask, questions) = mpsc::unbounded_channel();
+            asked.push(ask);
+            let inbox = Inbox { accepted, questions };
+            let listeners = listeners.iter().map(Bound::try_clone).collect::<std::io::Result<Vec<_>>>()?;
+            let (shared, handover) = (Arc::clone(shared), handover.clone());
+            let run = move || run_worker(index, shared, listeners, handover, inbox);
+            threads.push(std::thread::Builder::new().name(format!("worker-{index}")).spawn(run)?);
+        }
+        shared.lifecycle.set_ledger(Arc::new(Requests { workers: asked }));
+        Ok(Self { threads })
+    }
+
+    /// Waits until every worker has ended: they do once the process aborts.
+    pub fn join(self) {
+        for thread in self.threads {
+            // A worker that panicked has been reported by its guard.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Tells the lifecycle when the thread ends by a panic.
+struct PanicGuard {
+    index: usize,
+    lifecycle: Arc<Lifecycle>,
+}
+
+impl Drop for PanicGuard {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.lifecycle.worker_panicked(self.index);
+        }
+    }
+}
+
+fn run_worker(index: usize, shared: Arc<Shared>, listeners: Vec<Bound>, handover: Handover, inbox: Inbox) {
+    let _guard = PanicGuard { index, lifecycle: Arc::clone(&shared.lifecycle) };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            tracing::error!(%error, worker = index, "a worker's runtime cannot be made");
+            shared.lifecycle.worker_panicked(index);
+            return;
+        }
+    };
+    let busy = runtime.handle().metrics();
+    shared.metrics.observe_busy(index, move || busy.worker_total_busy_duration(0));
+    if let Some(worker) = Worker::new(index, shared) {
+        runtime.block_on(worker.run(listeners, handover, inbox));
+    }
+}
+
+/// What comes to a worker from other threads.
+struct Inbox {
+    accepted: mpsc::UnboundedReceiver<accept::Accepted>,
+    questions: mpsc::UnboundedReceiver<Question>,
+}
+
+/// A question for a worker: what it has in flight.
+type Question = std_mpsc::Sender<Vec<Holder>>;
+
+/// How long workers have to answer before a drain goes on without them.
+const ANSWER: Duration = Duration::from_millis(200);
+
+/// Asks the workers what they have in flight.
+struct Requests {
+    workers: Vec<mpsc::UnboundedSender<Question>>,
+}
+
+impl Ledger for Requests {
+    fn holders(&self) -> Vec<Holder> {
+        let (sender, receiver) = std_mpsc::channel();
+        let asked = self.workers.iter().filter(|worker| worker.send(sender.clone()).is_ok()).count();
+        let deadline = Instant::now() + ANSWER;
+        let answers =
+            (0..asked).map_while(|_| receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok());
+        answers.flatten().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

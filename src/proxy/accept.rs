@@ -1,0 +1,191 @@
+//! Listening and accepting.
+//!
+//! All workers accept from one socket per listener: one queue, so that no worker's end can lose a handshake, and a port
+//! in use is an error. A worker that has clearly more connections than another hands a new one over to it.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+
+use super::Worker;
+use super::connection::{self, Counted};
+use super::headers::Peer;
+use crate::routing::ListenerIndex;
+use crate::settings::Listener;
+use crate::telemetry::metrics::{ListenerMetrics, Refusal};
+
+/// Handshakes that the kernel completes ahead of `accept`.
+const BACKLOG: i32 = 4096;
+/// A connection is handed over when that spares this many, and an eighth, more than the other worker has.
+const IMBALANCE: usize = 2;
+/// How long accepting pauses when there is no descriptor or memory left.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A listener's socket: bound, and refusing connections until [`Bound::listen`].
+pub struct Bound {
+    /// The listener's name.
+    pub name: Arc<str>,
+    /// Its position among the listeners.
+    pub index: ListenerIndex,
+    /// The address; its port is the real one.
+    pub address: SocketAddr,
+    socket: std::net::TcpListener,
+    metrics: Arc<ListenerMetrics>,
+}
+
+impl Bound {
+    /// Binds a listener. `[::]` takes IPv4 too, and is `0.0.0.0` where there is no IPv6.
+    pub fn bind(listener: &Listener, index: ListenerIndex, metrics: Arc<ListenerMetrics>) -> io::Result<Self> {
+        let unspecified_v6 = listener.address.is_ipv6() && listener.address.ip().is_unspecified();
+        let socket = match bind(listener.address) {
+            Err(error) if unspecified_v6 && is_unsupported(&error) => {
+                bind((Ipv4Addr::UNSPECIFIED, listener.address.port()).into())
+            }
+            bound => bound,
+        }?;
+        let socket: std::net::TcpListener = socket.into();
+        let address = socket.local_addr()?;
+        Ok(Self { name: listener.name.as_str().into(), index, address, socket, metrics })
+    }
+
+    /// Has the kernel take connections. Fails when somebody else listens on the port.
+    pub fn listen(&self) -> io::Result<()> {
+        socket2::SockRef::from(&self.socket).listen(BACKLOG)
+    }
+
+    /// The same socket for another worker.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self {
+            name: Arc::clone(&self.name),
+            index: self.index,
+            address: self.address,
+            socket: self.socket.try_clone()?,
+            metrics: Arc::clone(&self.metrics),
+        })
+    }
+}
+
+fn bind(address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(false)?;
+    }
+    // Lets a restart bind while connections of the former process are in TIME_WAIT; two listeners still conflict.
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    // Inherited by accepted sockets: one call instead of one per connection.
+    socket.set_tcp_nodelay(true)?;
+    socket.bind(&address.into())?;
+    Ok(socket)
+}
+
+fn is_unsupported(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::AddrNotAvailable | io::ErrorKind::Unsupported)
+        // EAFNOSUPPORT has no kind of its own.
+        || error.raw_os_error() == Some(97)
+}
+
+/// An accepted connection on its way to another worker.
+pub struct Accepted {
+    stream: std::net::TcpStream,
+    peer: SocketAddr,
+    listener: ListenerIndex,
+    metrics: Arc<ListenerMetrics>,
+}
+
+/// The way to every worker.
+pub type Handover = Arc<[mpsc::UnboundedSender<Accepted>]>;
+
+/// Channels to every worker. Unbounded, for what is in them counts as connections, which are bounded.
+pub fn handover(workers: usize) -> (Handover, Vec<mpsc::UnboundedReceiver<Accepted>>) {
+    let (senders, receivers): (Vec<_>, Vec<_>) = (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
+    (senders.into(), receivers)
+}
+
+/// Accepts connections for ever.
+pub async fn accept(worker: Rc<Worker>, bound: Bound, handover: Handover) {
+    let listener = match TcpListener::from_std(bound.socket) {
+        Ok(listener) => listener,
+        Err(error) => {
+            tracing::error!(%error, listener = %bound.name, "the listener's socket cannot be used");
+            return;
+        }
+    };
+    loop {
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                if let Some(lifecycle) = worker.shared.lifecycle.worker(worker.index) {
+                    lifecycle.note_connection();
+                }
+                place(&worker, stream, peer, bound.index, &bound.metrics, &handover);
+            }
+            Err(error) => match error.kind() {
+                // The client was gone before it was accepted.
+                io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::Interrupted => {}
+                _ => {
+                    // Out of descriptors or memory: those that end make room.
+                    tracing::warn!(%error, listener = %bound.name, "accepting pauses");
+                    tokio::time::sleep(PAUSE).await;
+                }
+            },
+        }
+    }
+}
+
+/// Serves a new connection here, or hands it to a worker that has clearly fewer.
+fn place(
+    worker: &Rc<Worker>,
+    stream: TcpStream,
+    peer: SocketAddr,
+    listener: ListenerIndex,
+    metrics: &Arc<ListenerMetrics>,
+    handover: &Handover,
+) {
+    if worker.shared.connections() >= worker.shared.settings.limits.max_connections {
+        // Closing at once is the cheapest answer; a written one would cost what is missing.
+        worker.metrics.refused(Refusal::Overloaded);
+        return;
+    }
+    let (other, least) = worker.shared.least_loaded();
+    let own = worker.load().load(std::sync::atomic::Ordering::Relaxed);
+    if other != worker.index && own >= least + IMBALANCE + least / 8 {
+        match stream.into_std() {
+            Ok(stream) => {
+                let accepted = Accepted { stream, peer, listener, metrics: Arc::clone(metrics) };
+                // A worker without a receiver has panicked, and the process drains.
+                let _ = handover[other].send(accepted);
+            }
+            Err(error) => tracing::warn!(%error, "a connection could not be handed over"),
+        }
+        return;
+    }
+    serve(worker, stream, peer, listener, metrics);
+}
+
+fn serve(
+    worker: &Rc<Worker>,
+    stream: TcpStream,
+    peer: SocketAddr,
+    listener: ListenerIndex,
+    metrics: &Arc<ListenerMetrics>,
+) {
+    let counted = Counted::new(worker, metrics);
+    let peer = Peer::new(peer.ip(), &worker.shared.settings.trusted_proxies);
+    tokio::task::spawn_local(connection::serve(Rc::clone(worker), stream, peer, listener, counted));
+}
+
+/// Serves the connections that other workers hand over.
+pub async fn take_over(worker: Rc<Worker>, mut incoming: mpsc::UnboundedReceiver<Accepted>) {
+    while let Some(accepted) = incoming.recv().await {
+        match TcpStream::from_std(accepted.stream) {
+            Ok(stream) => serve(&worker, stream, accepted.peer, accepted.listener, &accepted.metrics),
+            Err(error) => tracing::warn!(%error, "a connection could not be taken over"),
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Bodies on their way: the request's to a backend, the answer's to the client.
+
+use std::cell::Cell;
+use std::io::ErrorKind;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+
+use super::connection::Client;
+use super::exchange::Exchange;
+use crate::ir::UpstreamLimits;
+use crate::telemetry::metrics::Refusal;
+use crate::upstream::Load;
+use crate::upstream::pool::{EndpointPool, Link};
+
+/// Any error that ends a body before its end: hyper then cuts the connection, so that nobody takes the part for the
+/// whole.
+pub(super) type BodyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// How far a request's body has come, seen from the answer's side.
+#[derive(Debug, Default)]
+pub(super) struct Upload {
+    done: Cell<bool>,
+    failure: Cell<Option<Refusal>>,
+}
+
+impl Upload {
+    /// Whether the whole body went to the backend.
+    pub(super) fn is_done(&self) -> bool {
+        self.done.get()
+    }
+
+    /// Why it did not.
+    pub(super) fn failure(&self) -> Option<Refusal> {
+        self.failure.get()
+    }
+}
+
+/// A request's body.
+pub(super) struct RequestBody(Option<Streamed>);
+
+struct Streamed {
+    incoming: Incoming,
+    client: Rc<Client>,
+    upload: Rc<Upload>,
+    left: u64,
+}
+
+impl RequestBody {
+    /// No body.
+    pub(super) fn empty() -> Self {
+        Self(None)
+    }
+
+    /// A body of at most `limit` bytes.
+    pub(super) fn streamed(incoming: Incoming, client: Rc<Client>, upload: Rc<Upload>, limit: Option<u64>) -> Self {
+        Self(Some(Streamed { incoming, client, upload, left: limit.unwrap_or(u64::MAX) }))
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let Some(body) = &mut self.0 else { return Poll::Ready(None) };
+        let polled = Pin::new(&mut body.incoming).poll_frame(cx);
+        match &polled {
+            Poll::Ready(Some(Ok(frame))) => {
+                let len = frame.data_ref().map_or(0, |data| data.len() as u64);
+                body.client.conn().touch();
+                let Some(left) = body.left.checked_sub(len) else {
+                    body.upload.failure.set(Some(Refusal::BodyTooLarge));
+                    return Poll::Ready(Some(Err("the request's body is over its limit".into())));
+                };
+                body.left = left;
+            }
+            Poll::Ready(Some(Err(error))) => body.upload.failure.set(Some(broken_upload(error))),
+            Poll::Ready(None) => body.upload.done.set(true),
+            Poll::Pending => {}
+        }
+        if body.incoming.is_end_stream() {
+            body.upload.done.set(true);
+        }
+        polled.map(|frame| frame.map(|result| result.map_err(Into::into)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.as_ref().is_none_or(|body| body.incoming.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.as_ref().map_or_else(|| SizeHint::with_exact(0), |body| body.incoming.size_hint())
+    }
+}
+
+/// Why a request's body ended early: its framing is wrong, or the client left.
+fn broken_upload(error: &hyper::Error) -> Refusal {
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<std::io::Error>());
+    match cause.map(std::io::Error::kind) {
+        Some(ErrorKind::InvalidInput | ErrorKind::InvalidData) => Refusal::BadRequest,
+        _ => Refusal::ClientGone,
+    }
+}
+
+/// An answer's body. Ends its exchange when it has been taken whole or is dropped.
+pub(super) struct ResponseBody {
+    content: Content,
+    exchange: Option<Box<Exchange>>,
+}
+
+enum Content {
+    Full(Option<Bytes>),
+    Upstream(Box<Download>),
+}
+
+/// An answer's body that comes from a backend, and what has to be given back at its end.
+pub(super) struct Download {
+    /// hyper's body.
+    pub incoming: Incoming,
+    /// The connection it comes on.
+    pub link: Option<Link<RequestBody>>,
+    /// Where the connection came from.
+    pub pool: Rc<EndpointPool<RequestBody>>,
+    /// How long the connection may be kept.
+    pub limits: UpstreamLimits,
+    /// The request's body, if it has one.
+    pub upload: Option<Rc<Upload>>,
+    /// The request's part in its endpoint's load, where that is counted.
+    pub load: Option<Load>,
+}
+
+impl Download {
+    /// Gives the connection back if the exchange on it is over both ways; else it is closed.
+    pub(super) fn finish(&mut self, now_ms: u64) {
+        let uploaded = self.upload.as_ref().is_none_or(|upload| upload.is_done());
+        self.load = None;
+        if let Some(link) = self.link.take()
+            && uploaded
+        {
+            self.pool.give_back(link, now_ms, &self.limits);
+        }
+    }
+}
+
+impl ResponseBody {
+    /// A body that is at hand; empty for none.
+    pub(super) fn full(bytes: Bytes) -> Self {
+        Self { content: Content::Full((!bytes.is_empty()).then_some(bytes)), exchange: None }
+    }
+
+    /// A body that comes from a backend.
+    pub(super) fn upstream(download: Download) -> Self {
+        Self { content: Content::Upstream(Box::new(download)), exchange: None }
+    }
+
+    /// Ends `exchange` with this body.
+    pub(super) fn end(&mut self, exchange: Exchange) {
+        self.exchange = Some(Box::new(exchange));
+    }
+
+    fn complete(&mut self) {
+        if let Content::Upstream(download) = &mut self.content
+            && let Some(exchange) = &self.exchange
+        {
+            download.finish(exchange.now_ms());
+        }
+        if let Some(exchange) = self.exchange.take() {
+            exchange.complete();
+        }
+    }
+
+    fn fail(&mut self, reason: Refusal) {
+        if let Some(exchange) = self.exchange.take() {
+            exchange.fail(reason);
+        }
+    }
+}
+
+impl Body for ResponseBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = &mut *self;
+        let download = match &mut this.content {
+            Content::Full(bytes) => {
+                let frame = bytes.take().map(|bytes| Ok(Frame::data(bytes)));
+                this.complete();
+                return Poll::Ready(frame);
+            }
+            Content::Upstream(download) => download,
+        };
+        match Pin::new(&mut download.incoming).poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) => {
+                if let Some(exchange) = &this.exchange {
+                    exchange.client().conn().touch();
+                }
+                if download.incoming.is_end_stream() {
+                    this.complete();
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(None) => {
+                this.complete();
+                Poll::Ready(None)
+            }
+            Poll::Ready(Some(Err(error))) => {
+                this.fail(Refusal::UpstreamReset);
+                Poll::Ready(Some(Err(error.into())))
+            }
+            Poll::Pending => match &this.exchange {
+                Some(exchange) if exchange.client().conn().poll_expired(cx) => {
+                    this.fail(Refusal::IdleTimeout);
+                    Poll::Ready(Some(Err("no byte either way for too long".into())))
+                }
+                _ => Poll::Pending,
+            },
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.content {
+            Content::Full(bytes) => bytes.is_none(),
+            Content::Upstream(download) => download.incoming.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.content {
+            Content::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64)),
+            Content::Upstream(download) => download.incoming.size_hint(),
+        }
+    }
+}
+
+impl Drop for ResponseBody {
+    fn drop(&mut self) {
+        if self.is_end_stream() {
+            self.complete();
+        } else {
+            self.fail(Refusal::ClientGone);
+        }
+    }
+}

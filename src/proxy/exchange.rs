@@ -1,0 +1,104 @@
+//! One request and its answer: what has to happen however it ends.
+
+use std::rc::Rc;
+use std::time::Instant;
+
+use http::{Method, StatusCode};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::Worker;
+use super::connection::Client;
+use crate::lifecycle::RequestGuard;
+use crate::telemetry::metrics::Refusal;
+
+/// What metrics say of a request whose client left before an answer: nginx's number for it.
+const CLIENT_GONE: u16 = 499;
+
+/// A request being served. Dropped, it counts as one whose client went away.
+pub(super) struct Exchange {
+    worker: Rc<Worker>,
+    client: Rc<Client>,
+    started: Instant,
+    method: Method,
+    status: u16,
+    /// Whether the answer asked the client to leave.
+    closing: bool,
+    failure: Option<Refusal>,
+    guard: Option<RequestGuard>,
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Exchange {
+    /// Begins with a request's head.
+    pub(super) fn begin(worker: &Rc<Worker>, client: &Rc<Client>, method: &Method) -> Self {
+        Self {
+            worker: Rc::clone(worker),
+            client: Rc::clone(client),
+            started: Instant::now(),
+            method: method.clone(),
+            status: CLIENT_GONE,
+            closing: false,
+            failure: Some(Refusal::ClientGone),
+            guard: worker.shared.lifecycle.worker(worker.index).map(crate::lifecycle::Worker::begin),
+            permit: None,
+        }
+    }
+
+    /// The client's connection.
+    pub(super) fn client(&self) -> &Rc<Client> {
+        &self.client
+    }
+
+    /// The worker's coarse clock.
+    pub(super) fn now_ms(&self) -> u64 {
+        self.worker.watchdog.now_ms()
+    }
+
+    /// A place among the rule's requests in flight, kept to the end.
+    pub(super) fn hold(&mut self, permit: OwnedSemaphorePermit) {
+        self.permit = Some(permit);
+    }
+
+    /// The answer's head is known. `failure` is the reason when the gateway made it.
+    pub(super) fn answered(&mut self, status: StatusCode, closing: bool, failure: Option<Refusal>) {
+        self.status = status.as_u16();
+        self.closing = closing;
+        if let Some(reason) = failure {
+            self.worker.metrics.refused(reason);
+        }
+        // Until its body is through, the client may still leave.
+        self.failure = Some(Refusal::ClientGone);
+    }
+
+    /// The answer has been handed over whole.
+    pub(super) fn complete(mut self) {
+        self.failure = None;
+    }
+
+    /// The answer's body broke off.
+    pub(super) fn fail(mut self, reason: Refusal) {
+        self.failure = Some(reason);
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        if let Some(reason) = self.failure {
+            self.worker.metrics.refused(reason);
+        }
+        let (worker, elapsed) = (self.worker.index, self.started.elapsed());
+        let conn = self.client.conn();
+        let rule = conn.rule();
+        let found = rule.as_ref().and_then(|(snapshot, key)| snapshot.table.rule(*key));
+        let metrics = found.map_or(&*self.worker.unmatched, |found| found.payload.metrics());
+        metrics.record(worker, &self.method, self.status, elapsed);
+        drop(rule);
+        conn.end_exchange();
+        if self.closing
+            && let Some(guard) = self.guard.take()
+        {
+            // The last bytes are still on their way: the drain has to wait until the connection has ended.
+            self.client.hold_until_closed(guard);
+        }
+    }
+}

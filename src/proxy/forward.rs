@@ -1,0 +1,342 @@
+//! Attempts: choose a backend, an endpoint and a connection, send, and try again where that is safe.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, header};
+use hyper::body::{Body as _, Incoming};
+
+use super::Worker;
+use super::body::{Download, RequestBody, ResponseBody, Upload};
+use super::connection::Client;
+use super::error::Failure;
+use super::watchdog::Conn;
+use crate::ir::{self, RetryOn};
+use crate::publish::{RuleRuntime, RuleState, Target};
+use crate::routing::Found;
+use crate::telemetry::metrics::{Refusal, RetryReason};
+use crate::upstream::pool::{AcquireError, EndpointPool, Link, LocalCluster};
+use crate::upstream::{Cluster, Load};
+
+/// How many endpoints are tried when connecting fails, whatever the rule says: nothing was sent to the others.
+const MAX_CONNECTS: usize = 3;
+
+/// A request ready to be sent.
+pub(super) struct Outbound {
+    /// Its head.
+    pub parts: http::request::Parts,
+    /// Its body.
+    pub body: Incoming,
+    /// Bytes that the body may have.
+    pub max_body: Option<u64>,
+}
+
+/// Sends a request to a backend of its rule.
+pub(super) async fn forward(
+    worker: &Rc<Worker>,
+    client: &Rc<Client>,
+    found: &Found<'_, RuleRuntime>,
+    outbound: Outbound,
+) -> Result<Response<ResponseBody>, Failure> {
+    let runtime = found.payload;
+    let Some(weights) = &runtime.weights else {
+        return Err(Failure::because(Refusal::InvalidRule, "no backend has a weight"));
+    };
+    let pick = match runtime.targets.len() {
+        1 => 0,
+        _ => weights.pick(runtime.state.next_turn(worker.index)),
+    };
+    let cluster = match runtime.targets.get(pick) {
+        Some(Target::Cluster(cluster)) => cluster,
+        Some(Target::Invalid { reason }) => return Err(Failure::because(Refusal::InvalidBackend, reason)),
+        None => return Err(Failure::because(Refusal::Internal, "a backend is missing")),
+    };
+    let mut attempts = Attempts::new(worker, client, found, cluster, outbound);
+    match found.rule.timeouts.request {
+        Duration::ZERO => attempts.run().await,
+        timeout => match tokio::time::timeout(timeout, attempts.run()).await {
+            Ok(result) => result,
+            Err(_) => Err(Failure::new(Refusal::RequestTimeout)),
+        },
+    }
+}
+
+/// The attempts of one request.
+struct Attempts<'a> {
+    worker: &'a Rc<Worker>,
+    conn: Rc<Conn>,
+    rule: &'a ir::Rule,
+    state: &'a RuleState,
+    cluster: &'a Arc<Cluster>,
+    local: Rc<LocalCluster<RequestBody>>,
+    /// The next attempt's request; gone once it has been sent.
+    request: Option<Request<RequestBody>>,
+    /// A copy of the head for requests that may be sent again.
+    copy: Option<http::request::Parts>,
+    upload: Option<Rc<Upload>>,
+    /// Endpoints that could not be connected to, or are passed over for the retry.
+    tried: Vec<u64>,
+    connects: usize,
+    retries: u32,
+    resent: bool,
+}
+
+/// What one attempt came to.
+enum Attempt {
+    Answered(Response<ResponseBody>),
+    /// Try again, another endpoint if there is one.
+    Again(RetryReason),
+}
+
+impl<'a> Attempts<'a> {
+    fn new(
+        worker: &'a Rc<Worker>,
+        client: &Rc<Client>,
+        found: &Found<'a, RuleRuntime>,
+        cluster: &'a Arc<Cluster>,
+        outbound: Outbound,
+    ) -> Self {
+        let rule: &'a ir::Rule = found.rule;
+        let state: &'a RuleState = &found.payload.state;
+        if let Some(retry) = &rule.retry {
+            state.deposit_retry(worker.index, retry.budget_percent);
+        }
+        let Outbound { parts, body, max_body } = outbound;
+        let has_body = !body.is_end_stream();
+        // Only what has no body can be sent twice, and of that only what is safe (RFC 9110, section 9.2.1), or with the
+        // rule's leave what is idempotent.
+        let may_repeat = parts.method.is_safe() || (rule.retry.is_some() && parts.method.is_idempotent());
+        let copy = (!has_body && may_repeat).then(|| parts.clone());
+        let upload = has_body.then(Rc::default);
+        let body = match &upload {
+            Some(upload) => RequestBody::streamed(body, Rc::clone(client), Rc::clone(upload), max_body),
+            None => RequestBody::empty(),
+        };
+        Self {
+            worker,
+            conn: Rc::clone(client.conn()),
+            rule,
+            state,
+            cluster,
+            local: worker.pools.cluster(cluster),
+            request: Some(Request::from_parts(parts, body)),
+            copy,
+            upload,
+            tried: Vec::new(),
+            connects: 0,
+            retries: 0,
+            resent: false,
+        }
+    }
+
+    async fn run(&mut self) -> Result<Response<ResponseBody>, Failure> {
+        loop {
+            let choice = self.worker.pools.choose(&self.local, &self.rule.load_balancing, &self.tried);
+            let Some(pool) = choice else {
+                let reason = if self.tried.is_empty() { Refusal::NoEndpoints } else { Refusal::ConnectFailed };
+                return Err(Failure::because(reason, &self.cluster.id));
+            };
+            let attempt = match self.rule.timeouts.backend_request {
+                Duration::ZERO => self.attempt(&pool).await,
+                timeout => match tokio::time::timeout(timeout, self.attempt(&pool)).await {
+                    Ok(result) => result,
+                    Err(_) => Err(Failure::because(Refusal::UpstreamTimeout, pool.endpoint.addr)),
+                },
+            };
+            match attempt? {
+                Attempt::Answered(response) => return Ok(response),
+                Attempt::Again(reason) => self.cluster.metrics.retried(self.worker.index, reason),
+            }
+        }
+    }
+
+    async fn attempt(&mut self, pool: &Rc<EndpointPool<RequestBody>>) -> Result<Attempt, Failure> {
+        let mut link = match pool.take_idle(self.worker.watchdog.now_ms()) {
+            Some(link) => link,
+            None => match self.connect(pool).await {
+                Ok(link) => link,
+                Err(error) => return self.connect_failed(pool, error),
+            },
+        };
+        let Some(request) = self.request.take() else {
+            return Err(Failure::because(Refusal::Internal, "a request was to be sent twice"));
+        };
+        let by_load = matches!(self.rule.load_balancing, ir::LoadBalancing::LeastRequest);
+        let load = by_load.then(|| Load::new(&pool.endpoint));
+        let method = request.method().clone();
+        let started = Instant::now();
+        let reused = link.reused;
+        let sent = link.sender().try_send_request(request);
+        match unless_idle(&self.conn, sent).await {
+            None => Err(Failure::because(Refusal::IdleTimeout, pool.endpoint.addr)),
+            Some(Ok(response)) => {
+                self.cluster.metrics.record(self.worker.index, started.elapsed());
+                self.conn.touch();
+                self.answered(pool, link, load, &method, response).await
+            }
+            Some(Err(mut error)) => {
+                // hyper gives the request back: it was never begun, so any method may be tried again.
+                if let Some(request) = error.take_message() {
+                    self.request = Some(request);
+                    if reused {
+                        return Ok(Attempt::Again(RetryReason::StaleConnection));
+                    }
+                    // Accepted and closed at once: as good as refused.
+                    let error = AcquireError::Connect(std::io::Error::other(error.into_error()));
+                    return self.connect_failed(pool, error);
+                }
+                self.broken(pool, reused, &method, &error.into_error())
+            }
+        }
+    }
+
+    async fn connect(&mut self, pool: &EndpointPool<RequestBody>) -> Result<Link<RequestBody>, AcquireError> {
+        self.connects += 1;
+        let now = self.worker.watchdog.now_ms();
+        pool.connect(&self.rule.upstream, self.rule.timeouts.connect, now).await
+    }
+
+    fn connect_failed(&mut self, pool: &EndpointPool<RequestBody>, error: AcquireError) -> Result<Attempt, Failure> {
+        let addr = pool.endpoint.addr;
+        let (reason, detail) = match error {
+            AcquireError::Connect(error) => (Refusal::ConnectFailed, format!("{addr}: {error}")),
+            AcquireError::ConnectTimeout => (Refusal::ConnectTimeout, addr.to_string()),
+            AcquireError::Overloaded => return Err(Failure::because(Refusal::Overloaded, addr)),
+            AcquireError::AcquireTimeout => return Err(Failure::because(Refusal::PoolTimeout, addr)),
+        };
+        tracing::debug!(cluster = %self.cluster.id, detail, "connecting failed");
+        self.cluster.metrics.connect_failed(self.worker.index);
+        self.tried.push(pool.endpoint.uid);
+        let wanted = self.rule.retry.as_ref().filter(|r| r.on.contains(&RetryOn::ConnectFailure));
+        let most = wanted.map_or(MAX_CONNECTS, |retry| MAX_CONNECTS.max(retry.attempts as usize + 1));
+        if self.connects < most && self.local.has_other(&self.tried) {
+            return Ok(Attempt::Again(RetryReason::ConnectFailure));
+        }
+        Err(Failure::because(reason, detail))
+    }
+
+    /// The connection broke after the request was begun and before an answer came.
+    fn broken(
+        &mut self,
+        pool: &EndpointPool<RequestBody>,
+        reused: bool,
+        method: &Method,
+        error: &hyper::Error,
+    ) -> Result<Attempt, Failure> {
+        if let Some(reason) = self.upload.as_ref().and_then(|upload| upload.failure()) {
+            return Err(Failure::new(reason));
+        }
+        if error.is_parse() {
+            return Err(Failure::because(Refusal::UpstreamInvalid, format!("{}: {error}", pool.endpoint.addr)));
+        }
+        let by_default = method.is_safe() && !self.resent;
+        // The backend may have done what was asked: only what can be done twice is asked twice (RFC 9110, section 9.2.2).
+        let wanted = self.rule.retry.as_ref().filter(|_| !by_default && method.is_idempotent());
+        let by_rule = wanted.is_some_and(|r| r.on.contains(&RetryOn::Reset) && self.retries < r.attempts)
+            && self.state.withdraw_retry(self.worker.index);
+        if (by_default || by_rule) && self.rearm() {
+            self.resent = true;
+            self.retries += u32::from(by_rule);
+            if reused {
+                return Ok(Attempt::Again(RetryReason::StaleConnection));
+            }
+            self.pass_over(pool);
+            return Ok(Attempt::Again(RetryReason::Reset));
+        }
+        Err(Failure::because(Refusal::UpstreamReset, format!("{}: {error}", pool.endpoint.addr)))
+    }
+
+    /// Has the next attempt go to another endpoint, if there is one.
+    fn pass_over(&mut self, pool: &EndpointPool<RequestBody>) {
+        self.tried.push(pool.endpoint.uid);
+        if !self.local.has_other(&self.tried) {
+            self.tried.clear();
+        }
+    }
+
+    /// Makes the request again from its copy; false when there is none.
+    fn rearm(&mut self) -> bool {
+        let Some(parts) = &self.copy else { return false };
+        self.request = Some(Request::from_parts(parts.clone(), RequestBody::empty()));
+        true
+    }
+
+    async fn answered(
+        &mut self,
+        pool: &Rc<EndpointPool<RequestBody>>,
+        link: Link<RequestBody>,
+        load: Option<Load>,
+        method: &Method,
+        response: Response<Incoming>,
+    ) -> Result<Attempt, Failure> {
+        // The two lengths can mean two messages (RFC 9112, section 6.3): hyper has read one, another reader may see the other.
+        let headers = response.headers();
+        if headers.contains_key(header::TRANSFER_ENCODING) && headers.contains_key(header::CONTENT_LENGTH) {
+            let detail = format!("{}: both Transfer-Encoding and Content-Length", pool.endpoint.addr);
+            return Err(Failure::because(Refusal::UpstreamInvalid, detail));
+        }
+        // Nobody asked for another protocol: what follows would be bytes of no known meaning (RFC 9110, section 15.2.2).
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            let detail = format!("{}: 101 unasked", pool.endpoint.addr);
+            return Err(Failure::because(Refusal::UpstreamInvalid, detail));
+        }
+        if let Some(backoff) = self.retry_on_status(response.status().as_u16(), method) {
+            self.pass_over(pool);
+            drop((response, link, load));
+            tokio::time::sleep(backoff).await;
+            return Ok(Attempt::Again(RetryReason::Status));
+        }
+        let (parts, incoming) = response.into_parts();
+        let mut download = Download {
+            incoming,
+            link: Some(link),
+            pool: Rc::clone(pool),
+            limits: self.rule.upstream,
+            upload: self.upload.take(),
+            load,
+        };
+        let body = if download.incoming.is_end_stream() {
+            download.finish(self.worker.watchdog.now_ms());
+            ResponseBody::full(Bytes::new())
+        } else {
+            ResponseBody::upstream(download)
+        };
+        Ok(Attempt::Answered(Response::from_parts(parts, body)))
+    }
+
+    /// How long to wait before the request is sent again because of its answer; `None` to pass the answer on.
+    fn retry_on_status(&mut self, status: u16, method: &Method) -> Option<Duration> {
+        let retry = self.rule.retry.as_ref()?;
+        if self.retries >= retry.attempts || !method.is_idempotent() || !retry.on.contains(&RetryOn::Status(status)) {
+            return None;
+        }
+        if !self.state.withdraw_retry(self.worker.index) {
+            self.cluster.metrics.retry_denied(self.worker.index);
+            return None;
+        }
+        if !self.rearm() {
+            return None;
+        }
+        let most = retry.backoff.saturating_mul(1 << self.retries.min(10));
+        self.retries += 1;
+        let most = u64::try_from(most.as_millis()).unwrap_or(u64::MAX);
+        let wait = if most == 0 { 0 } else { self.worker.random() % (most + 1) };
+        Some(Duration::from_millis(wait))
+    }
+}
+
+/// Runs a future unless no byte flows for too long; `None` then.
+async fn unless_idle<F: Future>(conn: &Conn, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending if conn.poll_expired(cx) => Poll::Ready(None),
+        Poll::Pending => Poll::Pending,
+    })
+    .await
+}

@@ -1,0 +1,122 @@
+use super::*;
+
+fn map(lines: &[(&str, &str)]) -> HeaderMap {
+    lines.iter().map(|(n, v)| (n.parse::<HeaderName>().unwrap(), v.parse::<HeaderValue>().unwrap())).collect()
+}
+
+fn lines(headers: &HeaderMap) -> Vec<String> {
+    let mut lines: Vec<String> = headers.iter().map(|(n, v)| format!("{n}: {}", v.to_str().unwrap())).collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn fields_named_in_connection_go() {
+    let mut headers =
+        map(&[("connection", "close, X-Drop"), ("connection", "x-also"), ("x-drop", "1"), ("x-also", "1")]);
+    headers.insert("x-stay", HeaderValue::from_static("1"));
+    strip_hop_by_hop(&mut headers);
+    assert_eq!(lines(&headers), ["x-stay: 1"]);
+}
+
+#[test]
+fn hop_by_hop_fields_go_without_being_named() {
+    let mut headers = map(&[("keep-alive", "5"), ("proxy-connection", "x"), ("te", "gzip"), ("upgrade", "h2c")]);
+    strip_hop_by_hop(&mut headers);
+    assert_eq!(lines(&headers), [""; 0]);
+}
+
+#[test]
+fn connection_cannot_hide_what_the_gateway_relies_on() {
+    let mut headers = map(&[
+        ("connection", "host, authorization, cookie, x-forwarded-for, content-length"),
+        ("host", "a"),
+        ("authorization", "b"),
+        ("cookie", "c"),
+        ("x-forwarded-for", "1.2.3.4"),
+        ("content-length", "3"),
+    ]);
+    strip_hop_by_hop(&mut headers);
+    assert_eq!(headers.len(), 5);
+}
+
+#[test]
+fn te_trailers_stays() {
+    for connection in ["te", "close"] {
+        let mut headers = map(&[("connection", connection), ("te", "deflate, trailers")]);
+        strip_hop_by_hop(&mut headers);
+        assert_eq!(lines(&headers), ["te: trailers"]);
+    }
+    let mut headers = map(&[("te", "trailers")]);
+    strip_hop_by_hop(&mut headers);
+    assert_eq!(lines(&headers), ["te: trailers"]);
+}
+
+#[test]
+fn forwarded_fields_of_strangers_are_rebuilt() {
+    let peer = Peer::new("::ffff:192.0.2.7".parse().unwrap(), &[]);
+    let mut headers = map(&[
+        ("host", "shop.example.com:8080"),
+        ("x-forwarded-for", "10.0.0.1"),
+        ("x-forwarded-proto", "https"),
+        ("x-forwarded-prefix", "/evil"),
+        ("x-real-ip", "10.0.0.1"),
+        ("forwarded", "for=10.0.0.1"),
+    ]);
+    assert_eq!(peer.client_ip(&headers, &[]), "192.0.2.7".parse::<IpAddr>().unwrap());
+    forward(&mut headers, &peer, "http");
+    assert_eq!(
+        lines(&headers),
+        [
+            "host: shop.example.com:8080",
+            "x-forwarded-for: 192.0.2.7",
+            "x-forwarded-host: shop.example.com:8080",
+            "x-forwarded-proto: http"
+        ]
+    );
+}
+
+#[test]
+fn forwarded_fields_of_trusted_peers_are_kept_and_added_to() {
+    let trusted: Vec<IpNet> = vec!["10.0.0.0/8".parse().unwrap()];
+    let peer = Peer::new("10.0.0.9".parse().unwrap(), &trusted);
+    let mut headers = map(&[
+        ("host", "a"),
+        ("x-forwarded-for", "6.6.6.6, 203.0.113.5"),
+        ("x-forwarded-for", "10.0.0.8"),
+        ("x-forwarded-proto", "https"),
+    ]);
+    assert_eq!(peer.client_ip(&headers, &trusted), "203.0.113.5".parse::<IpAddr>().unwrap());
+    forward(&mut headers, &peer, "http");
+    assert_eq!(headers["x-forwarded-for"], "6.6.6.6, 203.0.113.5, 10.0.0.8, 10.0.0.9");
+    assert_eq!(headers["x-forwarded-proto"], "https");
+}
+
+#[test]
+fn a_broken_chain_ends_at_the_last_good_address() {
+    let trusted: Vec<IpNet> = vec!["10.0.0.0/8".parse().unwrap()];
+    let peer = Peer::new("10.0.0.9".parse().unwrap(), &trusted);
+    let headers = map(&[("x-forwarded-for", "1.1.1.1, junk, 10.0.0.8")]);
+    assert_eq!(peer.client_ip(&headers, &trusted), "10.0.0.8".parse::<IpAddr>().unwrap());
+}
+
+#[test]
+fn request_ids_are_taken_from_trusted_peers_only() {
+    let headers = map(&[("x-request-id", "theirs")]);
+    assert_eq!(request_id(&headers, true, || 0), "theirs");
+    let ours = request_id(&headers, false, || 0x0123_4567_89ab_cdef);
+    assert_eq!(ours, "fedcba9876543210fedcba9876543210");
+}
+
+#[test]
+fn edits_remove_then_set_then_add() {
+    let field = |n: &'static str, v: &'static str| (HeaderName::from_static(n), HeaderValue::from_static(v));
+    let mut headers = map(&[("a", "1"), ("b", "1"), ("b", "2"), ("c", "1")]);
+    let change = HeaderEdit {
+        remove: vec![HeaderName::from_static("a")],
+        set: vec![field("b", "3")],
+        add: vec![field("c", "2"), field("a", "9")],
+    };
+    edit(&mut headers, &change);
+    assert_eq!(lines(&headers), ["a: 9", "b: 3", "c: 1", "c: 2"]);
+}

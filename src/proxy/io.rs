@@ -1,0 +1,97 @@
+//! A client's socket, with every byte noted in the connection's state.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+use super::watchdog::Conn;
+
+/// Bytes read of what a client still sends after the last answer.
+const LINGER_BYTES: usize = 256 << 10;
+/// Time spent on it.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// The socket of a client connection.
+pub(super) struct ClientIo {
+    stream: TcpStream,
+    conn: Rc<Conn>,
+}
+
+impl ClientIo {
+    /// Wraps a socket.
+    pub(super) fn new(stream: TcpStream, conn: Rc<Conn>) -> Self {
+        Self { stream, conn }
+    }
+
+    /// Ends the stream towards the client and reads, within bounds, what it still sends: a socket closed with
+    /// unread bytes sends a reset, which can destroy the answer before the client has read it (RFC 9112, section 9.6).
+    pub(super) async fn linger(mut self) {
+        if self.stream.shutdown().await.is_err() {
+            return;
+        }
+        let deadline = Instant::now() + LINGER;
+        let mut left = LINGER_BYTES;
+        let mut sink = [0; 4096];
+        while left > 0 {
+            match tokio::time::timeout_at(deadline, self.stream.read(&mut sink)).await {
+                Ok(Ok(read @ 1..)) => left = left.saturating_sub(read),
+                Ok(Ok(0) | Err(_)) | Err(_) => return,
+            }
+        }
+    }
+}
+
+impl AsyncRead for ClientIo {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let result = Pin::new(&mut self.stream).poll_read(cx, buf);
+        if buf.filled().len() != before {
+            self.conn.touch();
+        }
+        result
+    }
+}
+
+impl AsyncWrite for ClientIo {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.note_written(&result);
+        result
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.note_written(&result);
+        result
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+impl ClientIo {
+    fn note_written(&self, result: &Poll<io::Result<usize>>) {
+        if let Poll::Ready(Ok(bytes @ 1..)) = result {
+            self.conn.wrote(*bytes);
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! What happens to a request: judge its head, match, answer or forward, and one way out for all failures.
+
+use std::borrow::Cow;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Instant, SystemTime};
+
+use bytes::Bytes;
+use http::header::{self, HeaderValue};
+use http::{Method, Request, Response, Version};
+use hyper::body::{Body as _, Incoming};
+
+use super::Worker;
+use super::body::ResponseBody;
+use super::connection::Client;
+use super::error::Failure;
+use super::exchange::Exchange;
+use super::forward::{self, Outbound};
+use super::headers::{self, REQUEST_ID};
+use super::target::{self, RequestTarget};
+use crate::ir::{self, Action, Filter};
+use crate::publish::{Limiter, RuleRuntime};
+use crate::routing::{self, Miss, Now};
+use crate::telemetry::metrics::Refusal;
+
+/// The scheme of the listeners there are: plain HTTP.
+const SCHEME: &str = "http";
+
+/// Answers a request. Never fails: what goes wrong becomes an answer.
+pub(super) async fn handle(
+    worker: Rc<Worker>,
+    client: Rc<Client>,
+    request: Request<Incoming>,
+) -> Response<ResponseBody> {
+    client.conn().begin_exchange(ir::Timeouts::default().idle);
+    let mut exchange = Exchange::begin(&worker, &client, request.method());
+    let id = headers::request_id(request.headers(), client.peer.trusted, || worker.random());
+    let result = answer(&worker, &client, request, &id, &mut exchange).await;
+    // Asked now and not before: a drain that began meanwhile must reach this answer.
+    let leave = worker.shared.lifecycle.phase().asks_to_leave();
+    let (mut response, failure) = match result {
+        Ok(response) => (response, None),
+        Err(failure) => {
+            tracing::debug!(reason = %failure.reason, detail = failure.detail, "request refused");
+            (failure.answer(leave), Some(failure.reason))
+        }
+    };
+    response.headers_mut().insert(REQUEST_ID, id);
+    if leave {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    let closing = response.headers().contains_key(header::CONNECTION);
+    if closing {
+        client.linger();
+    }
+    exchange.answered(response.status(), closing, failure);
+    response.body_mut().end(exchange);
+    response
+}
+
+async fn answer(
+    worker: &Rc<Worker>,
+    client: &Rc<Client>,
+    request: Request<Incoming>,
+    id: &HeaderValue,
+    exchange: &mut Exchange,
+) -> Result<Response<ResponseBody>, Failure> {
+    if !worker.shared.lifecycle.phase().serves() {
+        return Err(Failure::new(Refusal::Draining));
+    }
+    let (mut parts, body) = request.into_parts();
+    let authority = judge_head(worker, &mut parts)?;
+    let host = match &*authority {
+        // HTTP/1.0 need not name a host: Selectors of any host take it.
+        "" => Cow::Borrowed(""),
+        named => routing::host::parse(named).map_err(|e| Failure::because(Refusal::BadRequest, e.reason()))?.host,
+    };
+    let path =
+        routing::path::normalise(parts.uri.path()).map_err(|e| Failure::because(Refusal::BadPath, e.reason()))?;
+    let settings = &worker.shared.settings;
+    let snapshot = worker.snapshot();
+    let found = snapshot.table.find(
+        client.listener,
+        &routing::Request {
+            method: &parts.method,
+            host: &host,
+            path: &path,
+            query: parts.uri.query(),
+            headers: &parts.headers,
+            client_ip: client.peer.client_ip(&parts.headers, &settings.trusted_proxies),
+            now: Now::Ask(SystemTime::now),
+        },
+    );
+    let found = found.map_err(|miss| {
+        let reason = match miss {
+            Miss::NoHost | Miss::NoSelector => Refusal::NoSelector,
+            Miss::NoMatch => Refusal::NoRoute,
+        };
+        Failure::because(reason, miss)
+    })?;
+    let rule: &ir::Rule = found.rule;
+    client.conn().matched(snapshot.clone(), found.key, rule.timeouts.idle);
+    admit(worker, exchange, rule, found.payload, body.size_hint().lower()).await?;
+
+    let matched = found.matched_prefix_len();
+    let mut response = match &rule.action {
+        Action::Invalid { reason } => return Err(Failure::because(Refusal::InvalidRule, reason)),
+        Action::Redirect(redirect) => {
+            let request =
+                RequestTarget { scheme: SCHEME, host: &authority, path: &path, query: parts.uri.query(), matched };
+            redirect_to(redirect, &request)?
+        }
+        Action::DirectResponse(direct) => direct_response(direct),
+        Action::Forward(_) => {
+            let rewritten = rewritten_path(rule, &path, matched);
+            let new_path = rewritten.as_deref().unwrap_or(&path);
+            if *new_path != *parts.uri.path() || parts.uri.authority().is_some() {
+                parts.uri = target::origin_form(new_path, parts.uri.query())
+                    .map_err(|e| Failure::because(Refusal::BadRequest, e))?;
+            }
+            prepare(&mut parts, client, rule, id);
+            let max_body = max_body(worker, rule);
+            forward::forward(worker, client, &found, Outbound { parts, body, max_body }).await?
+        }
+    };
+    finish(&mut response, rule);
+    Ok(response)
+}
+
+/// Refuses heads that are ambiguous or not served, and brings `Host` into its one form. Gives the authority.
+fn judge_head(worker: &Worker, parts: &mut http::request::Parts) -> Result<String, Failure> {
+    if parts.method == Method::CONNECT {
+        return Err(Failure::because(Refusal::NotImplemented, "CONNECT"));
+    }
+    let max_uri = worker.shared.settings.limits.max_uri_bytes.get();
+    let length = parts.uri.path_and_query().map_or(0, |p| p.as_str().len() as u64);
+    if length > max_uri {
+        return Err(Failure::because(Refusal::UriTooLong, length));
+    }
+    if let Some(expect) = parts.headers.get(header::EXPECT) {
+        if !expect.as_bytes().eq_ignore_ascii_case(b"100-continue") {
+            return Err(Failure::new(Refusal::ExpectationFailed));
+        }
+        // hyper answers 100 when the backend begins to take the body; the backend must not do it too.
+        parts.headers.remove(header::EXPECT);
+    }
+    let mut hosts = parts.headers.get_all(header::HOST).iter();
+    let host = hosts.next();
+    if hosts.next().is_some() {
+        return Err(Failure::because(Refusal::BadRequest, "more than one Host"));
+    }
+    // RFC 9112, section 3.2.2: the authority of an absolute target replaces Host.
+    if let Some(authority) = parts.uri.authority() {
+        if authority.as_str().contains('@') {
+            return Err(Failure::because(Refusal::BadRequest, "user information in the target"));
+        }
+        let authority = authority.as_str().to_owned();
+        let value = HeaderValue::from_str(&authority).map_err(|e| Failure::because(Refusal::BadRequest, e))?;
+        parts.headers.insert(header::HOST, value);
+        return Ok(authority);
+    }
+    match host.map(HeaderValue::to_str) {
+        Some(Ok("")) => Err(Failure::because(Refusal::NoHost, "an empty Host")),
+        Some(Ok(host)) => Ok(host.to_owned()),
+        Some(Err(error)) => Err(Failure::because(Refusal::BadRequest, error)),
+        None if parts.version <= Version::HTTP_10 => Ok(String::new()),
+        None => Err(Failure::because(Refusal::NoHost, "no Host")),
+    }
+}
+
+/// Bytes that a request's body may have: the rule's limit, else the gateway's.
+fn max_body(worker: &Worker, rule: &ir::Rule) -> Option<u64> {
+    rule.limits.max_body_bytes.or_else(|| worker.shared.settings.limits.max_body())
+}
+
+/// Waits for a place among the rule's requests, and refuses a body that is known to be too large.
+async fn admit(
+    worker: &Worker,
+    exchange: &mut Exchange,
+    rule: &ir::Rule,
+    runtime: &RuleRuntime,
+    body_bytes: u64,
+) -> Result<(), Failure> {
+    if max_body(worker, rule).is_some_and(|max| body_bytes > max) {
+        return Err(Failure::because(Refusal::BodyTooLarge, body_bytes));
+    }
+    let Some(limiter) = &runtime.state.limiter else { return Ok(()) };
+    let permit = match Arc::clone(&limiter.permits).try_acquire_owned() {
+        Ok(permit) => permit,
+        Err(_) => wait_for_place(worker, rule, limiter).await?,
+    };
+    exchange.hold(permit);
+    Ok(())
+}
+
+async fn wait_for_place(
+    worker: &Worker,
+    rule: &ir::Rule,
+    limiter: &Limiter,
+) -> Result<tokio::sync::OwnedSemaphorePermit, Failure> {
+    let more = |queued: u32| (queued < rule.limits.max_queued).then_some(queued + 1);
+    if limiter.queued.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).is_err() {
+        return Err(Failure::because(Refusal::Overloaded, "the rule's queue is full"));
+    }
+    let _queued = Queued::new(worker, limiter);
+    let place = Arc::clone(&limiter.permits).acquire_owned();
+    let place = match rule.limits.queue_timeout {
+        std::time::Duration::ZERO => place.await,
+        timeout => tokio::time::timeout(timeout, place)
+            .await
+            .map_err(|_| Failure::because(Refusal::Overloaded, "waited too long in the rule's queue"))?,
+    };
+    place.map_err(|e| Failure::because(Refusal::Internal, e))
+}
+
+/// A request in a queue, also one whose client leaves.
+struct Queued<'a> {
+    worker: &'a Worker,
+    limiter: &'a Limiter,
+    since: Instant,
+}
+
+impl<'a> Queued<'a> {
+    fn new(worker: &'a Worker, limiter: &'a Limiter) -> Self {
+        worker.metrics.queued();
+        Self { worker, limiter, since: Instant::now() }
+    }
+}
+
+impl Drop for Queued<'_> {
+    fn drop(&mut self) {
+        self.limiter.queued.fetch_sub(1, Ordering::AcqRel);
+        self.worker.metrics.unqueued(self.since.elapsed());
+    }
+}
+
+fn redirect_to(redirect: &ir::Redirect, request: &RequestTarget<'_>) -> Result<Response<ResponseBody>, Failure> {
+    let location = target::location(redirect, request).map_err(|e| Failure::because(Refusal::BadRequest, e))?;
+    let mut response = Response::new(ResponseBody::full(Bytes::new()));
+    *response.status_mut() = redirect.status;
+    response.headers_mut().insert(header::LOCATION, location);
+    Ok(response)
+}
+
+fn direct_response(direct: &ir::DirectResponse) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::full(Bytes::copy_from_slice(direct.body.as_bytes())));
+    *response.status_mut() = direct.status;
+    for (name, value) in &direct.headers {
+        response.headers_mut().append(name, value.clone());
+    }
+    response
+}
+
+fn rewritten_path(rule: &ir::Rule, path: &str, matched: usize) -> Option<String> {
+    rule.filters.iter().find_map(|filter| match filter {
+        Filter::Rewrite { path: Some(rewrite), .. } => Some(target::rewrite_path(path, matched, rewrite).into_owned()),
+        _ => None,
+    })
+}
+
+/// Makes a client's head one for a backend.
+fn prepare(parts: &mut http::request::Parts, client: &Client, rule: &ir::Rule, id: &HeaderValue) {
+    let headers = &mut parts.headers;
+    // Before our own fields are put in: `Connection` must not be able to name them (RFC 9110, section 7.6.1).
+    headers::strip_hop_by_hop(headers);
+    headers::forward(headers, &client.peer, SCHEME);
+    headers.insert(REQUEST_ID, id.clone());
+    for filter in &rule.filters {
+        match filter {
+            Filter::RequestHeaders(edit) => headers::edit(headers, edit),
+            Filter::Rewrite { hostname: Some(hostname), .. } => {
+                if let Ok(value) = HeaderValue::from_str(hostname) {
+                    headers.insert(header::HOST, value);
+                }
+            }
+            Filter::Rewrite { .. } | Filter::ResponseHeaders(_) => {}
+        }
+    }
+    parts.version = Version::HTTP_11;
+}
+
+/// Makes a backend's, or our own, answer one for the client.
+fn finish(response: &mut Response<ResponseBody>, rule: &ir::Rule) {
+    let headers = response.headers_mut();
+    headers::strip_hop_by_hop(headers);
+    for filter in &rule.filters {
+        if let Filter::ResponseHeaders(edit) = filter {
+            headers::edit(headers, edit);
+        }
+    }
+    *response.version_mut() = Version::HTTP_11;
+}

@@ -1,0 +1,338 @@
+//! Deadlines of client connections, judged by one coarse clock per worker.
+//!
+//! A timer per request would cost more than matching it. Here a request stores two numbers in its connection's
+//! state, and one sweep each [`SWEEP`] looks for connections whose time is over. Deadlines are late by up to a sweep.
+
+use std::cell::{Cell, Ref, RefCell};
+use std::rc::Rc;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use slab::Slab;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::Held;
+use crate::lifecycle::Holder;
+use crate::routing::RuleKey;
+
+/// Time between two sweeps: how late a deadline may be noticed.
+pub(super) const SWEEP: Duration = Duration::from_millis(100);
+
+/// What a connection is doing. Decides which time limit holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Accepted, nothing read yet.
+    New,
+    /// Between two requests.
+    Idle,
+    /// Part of a request's head has come.
+    Head,
+    /// A request is being served.
+    Exchange,
+}
+
+/// The state of one client connection, shared by its IO, its service and the sweep.
+pub(super) struct Conn {
+    stage: Cell<Stage>,
+    since_ms: Cell<u64>,
+    limit_ms: Cell<u64>,
+    expired: Cell<bool>,
+    waker: RefCell<Option<Waker>>,
+    began_ms: Cell<u64>,
+    bytes: Cell<u64>,
+    rule: RefCell<Option<(Held, RuleKey)>>,
+    limits: StageLimits,
+    clock: Rc<Cell<u64>>,
+}
+
+/// How long a connection may stay in a stage. Zero is no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct StageLimits {
+    /// For the first byte, and from the first byte to the end of a request's head.
+    pub header: Duration,
+    /// Between two requests.
+    pub keep_alive: Duration,
+}
+
+/// All client connections of one worker, and its clock.
+pub(super) struct Watchdog {
+    started: Instant,
+    clock: Rc<Cell<u64>>,
+    conns: RefCell<Slab<Rc<Conn>>>,
+    wanted: Notify,
+}
+
+/// Keeps a connection in the watchdog's list.
+pub(super) struct Watched {
+    conn: Rc<Conn>,
+    watchdog: Rc<Watchdog>,
+    key: usize,
+}
+
+impl Watchdog {
+    /// An empty one. Its clock starts now, at 0.
+    pub(super) fn new() -> Rc<Self> {
+        Rc::new(Self {
+            started: Instant::now(),
+            clock: Rc::default(),
+            conns: RefCell::default(),
+            wanted: Notify::new(),
+        })
+    }
+
+    /// The worker's clock in milliseconds. It moves with each sweep while there are connections.
+    pub(super) fn now_ms(&self) -> u64 {
+        self.clock.get()
+    }
+
+    /// Reads the real clock; called where there may have been no sweep for long.
+    pub(super) fn tick(&self) -> u64 {
+        let now = millis(self.started.elapsed());
+        self.clock.set(now);
+        now
+    }
+
+    /// Watches a new connection.
+    pub(super) fn watch(self: &Rc<Self>, limits: StageLimits) -> Watched {
+        let mut conns = self.conns.borrow_mut();
+        if conns.is_empty() {
+            self.tick();
+            self.wanted.notify_one();
+        }
+        let conn = Rc::new(Conn {
+            stage: Cell::new(Stage::New),
+            since_ms: Cell::new(self.now_ms()),
+            limit_ms: Cell::new(limit(limits.header)),
+            expired: Cell::new(false),
+            waker: RefCell::default(),
+            began_ms: Cell::new(0),
+            bytes: Cell::new(0),
+            rule: RefCell::default(),
+            limits,
+            clock: Rc::clone(&self.clock),
+        });
+        let key = conns.insert(Rc::clone(&conn));
+        Watched { conn, watchdog: Rc::clone(self), key }
+    }
+
+    /// Sweeps for ever, while there are connections. `closing` tells whether idle connections are to go.
+    pub(super) async fn run(&self, closing: impl Fn() -> bool) {
+        loop {
+            if self.conns.borrow().is_empty() {
+                self.wanted.notified().await;
+            }
+            tokio::time::sleep(SWEEP).await;
+            self.sweep(closing());
+        }
+    }
+
+    /// Every request in flight.
+    pub(super) fn holders(&self) -> Vec<Holder> {
+        let now = self.now_ms();
+        let holder = |conn: &Conn| {
+            let rule = conn.rule();
+            let rule = rule.as_ref().and_then(|(held, key)| held.table.rule(*key));
+            Holder {
+                route: rule.map_or_else(|| "-".to_owned(), |r| format!("{} {}", r.rule.origin.object, r.rule.name)),
+                protocol: "http/1.1",
+                age: Duration::from_millis(now.saturating_sub(conn.began_ms.get())),
+                bytes: conn.bytes.get(),
+            }
+        };
+        let conns = self.conns.borrow();
+        conns.iter().filter(|(_, conn)| conn.stage() == Stage::Exchange).map(|(_, conn)| holder(conn)).collect()
+    }
+
+    /// Wakes every connection whose time is over.
+    pub(super) fn sweep(&self, closing: bool) {
+        let now = self.tick();
+        for (_, conn) in self.conns.borrow().iter() {
+            let over = now.saturating_sub(conn.since_ms.get()) >= conn.limit_ms.get();
+            if !conn.expired.get() && (over || (closing && conn.stage.get() == Stage::Idle)) {
+                conn.expired.set(true);
+                if let Some(waker) = conn.waker.borrow_mut().take() {
+                    waker.wake();
+                }
+            }
+        }
+    }
+}
+
+impl Watched {
+    /// The connection's state.
+    pub(super) fn conn(&self) -> &Rc<Conn> {
+        &self.conn
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.watchdog.conns.borrow_mut().try_remove(self.key);
+    }
+}
+
+impl Conn {
+    /// What it is doing.
+    pub(super) fn stage(&self) -> Stage {
+        self.stage.get()
+    }
+
+    /// Notes bytes that went to the client.
+    pub(super) fn wrote(&self, bytes: usize) {
+        self.bytes.set(self.bytes.get() + bytes as u64);
+        if self.stage.get() == Stage::Exchange {
+            self.since_ms.set(self.clock.get());
+        }
+    }
+
+    /// Notes bytes that came from the client, or in an exchange from a backend.
+    pub(super) fn touch(&self) {
+        match self.stage.get() {
+            Stage::Exchange => self.since_ms.set(self.clock.get()),
+            Stage::New | Stage::Idle => self.enter(Stage::Head, self.limits.header),
+            // The time for a head runs from its first byte, however slowly the others drip in.
+            Stage::Head => {}
+        }
+    }
+
+    /// A request begins; `idle` is the limit without a byte either way.
+    pub(super) fn begin_exchange(&self, idle: Duration) {
+        self.enter(Stage::Exchange, idle);
+        self.began_ms.set(self.clock.get());
+        self.bytes.set(0);
+    }
+
+    /// A rule has taken the request, which may be silent for `idle`.
+    pub(super) fn matched(&self, snapshot: Held, key: RuleKey, idle: Duration) {
+        *self.rule.borrow_mut() = Some((snapshot, key));
+        self.limit_ms.set(limit(idle));
+    }
+
+    /// The rule that has taken the request, and the table that it is in.
+    pub(super) fn rule(&self) -> Ref<'_, Option<(Held, RuleKey)>> {
+        self.rule.borrow()
+    }
+
+    /// An answer has been handed to the connection whole.
+    pub(super) fn end_exchange(&self) {
+        self.rule.take();
+        self.enter(Stage::Idle, self.limits.keep_alive);
+    }
+
+    fn enter(&self, stage: Stage, for_at_most: Duration) {
+        self.stage.set(stage);
+        self.since_ms.set(self.clock.get());
+        self.limit_ms.set(limit(for_at_most));
+        self.expired.set(false);
+    }
+
+    /// Whether the stage's time is over; else the task is woken when it is.
+    pub(super) fn poll_expired(&self, cx: &Context<'_>) -> bool {
+        if self.expired.get() {
+            return true;
+        }
+        let mut waker = self.waker.borrow_mut();
+        match &mut *waker {
+            Some(waker) => waker.clone_from(cx.waker()),
+            none => *none = Some(cx.waker().clone()),
+        }
+        false
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn limit(duration: Duration) -> u64 {
+    if duration.is_zero() { u64::MAX } else { millis(duration) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::task::Poll;
+
+    use super::*;
+
+    const LIMITS: StageLimits = StageLimits { header: Duration::from_secs(10), keep_alive: Duration::from_secs(75) };
+
+    async fn expired_after(conn: &Conn) -> Duration {
+        let start = Instant::now();
+        poll_fn(|cx| if conn.poll_expired(cx) { Poll::Ready(()) } else { Poll::Pending }).await;
+        start.elapsed()
+    }
+
+    fn near(measured: Duration, seconds: u64) -> bool {
+        let expected = Duration::from_secs(seconds);
+        measured + SWEEP >= expected && measured <= expected + 2 * SWEEP
+    }
+
+    /// Runs a test with a sweeping watchdog and paused time.
+    async fn with_watchdog<F: Future<Output = ()>>(test: impl FnOnce(Rc<Watchdog>) -> F) {
+        let watchdog = Watchdog::new();
+        let sweeper = Rc::clone(&watchdog);
+        tokio::select! {
+            () = sweeper.run(|| false) => unreachable!("a sweeper never ends"),
+            () = test(watchdog) => {}
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_connection_and_a_slow_head_expire_after_the_header_time() {
+        with_watchdog(|watchdog| async move {
+            let silent = watchdog.watch(LIMITS);
+            assert!(near(expired_after(silent.conn()).await, 10));
+            let slow = watchdog.watch(LIMITS);
+            slow.conn().touch();
+            tokio::time::sleep(Duration::from_secs(6)).await;
+            slow.conn().touch();
+            assert!(near(expired_after(slow.conn()).await, 4), "dripping bytes must not extend the time");
+        })
+        .await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_exchange_lives_while_bytes_flow() {
+        with_watchdog(|watchdog| async move {
+            let watched = watchdog.watch(LIMITS);
+            let conn = watched.conn();
+            conn.touch();
+            conn.begin_exchange(Duration::from_secs(3));
+            for _ in 0..5 {
+                tokio::time::sleep(Duration::from_secs(2)).await;
+                assert!(!conn.expired.get());
+                conn.touch();
+            }
+            assert!(near(expired_after(conn).await, 3));
+            conn.end_exchange();
+            assert!(near(expired_after(conn).await, 75));
+        })
+        .await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_limit_never_expires_and_dropped_ones_are_forgotten() {
+        with_watchdog(|watchdog| async move {
+            let watched = watchdog.watch(LIMITS);
+            watched.conn().begin_exchange(Duration::ZERO);
+            tokio::time::sleep(Duration::from_mins(20)).await;
+            assert!(!watched.conn().expired.get());
+            drop(watched);
+            assert!(watchdog.conns.borrow().is_empty());
+        })
+        .await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn closing_takes_idle_connections_only() {
+        let watchdog = Watchdog::new();
+        let [new, idle, busy] = [(); 3].map(|()| watchdog.watch(LIMITS));
+        idle.conn().begin_exchange(Duration::ZERO);
+        idle.conn().end_exchange();
+        busy.conn().begin_exchange(Duration::ZERO);
+        watchdog.sweep(true);
+        assert_eq!([&new, &idle, &busy].map(|w| w.conn().expired.get()), [false, true, false]);
+    }
+}

@@ -1,0 +1,305 @@
+//! Settings: flag, else `LOCKGATE_*`, else `lockgate.yaml`, else default; all from the one struct [`Settings`].
+//!
+//! The flags and environment variables are derived from the struct's schema, so that a field added here is a flag, a
+//! variable and a line of the file at once: `drain.maxDelay` is `--drain-max-delay` and `LOCKGATE_DRAIN_MAX_DELAY`.
+
+mod source;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use ipnet::IpNet;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use self::source::{Leaf, Overrides, SettingsError, leaves, load};
+use crate::api::{ByteSize, Duration};
+
+/// Everything that can be set.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Settings {
+    /// Serve only Selectors of this class.
+    pub class_name: String,
+    /// Read objects from the files in this folder instead of from an API server.
+    pub manifests: Option<PathBuf>,
+    /// Threads that serve traffic; 0 is one per core.
+    pub workers: usize,
+    /// Where the proxy listens; as `name=address` or `{name, address}`. Selectors refer to the names.
+    pub listeners: Vec<Listener>,
+    /// Networks whose `X-Forwarded-*` and `X-Request-Id` are believed.
+    #[schemars(with = "Vec<String>")]
+    pub trusted_proxies: Vec<IpNet>,
+    /// Probes, metrics and operator endpoints.
+    pub admin: Admin,
+    /// The phases of leaving.
+    pub drain: Drain,
+    /// What one gateway takes in.
+    pub limits: Limits,
+    /// How long clients may take.
+    pub timeouts: Timeouts,
+    /// Logging.
+    pub log: Log,
+    /// Metrics.
+    pub metrics: Metrics,
+    /// The API server.
+    pub kubernetes: Kubernetes,
+}
+
+/// An address that the proxy accepts on.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[serde(try_from = "ListenerForm")]
+#[schemars(with = "String")]
+pub struct Listener {
+    /// The name that Selectors refer to.
+    pub name: String,
+    /// The address; `[::]` takes IPv4 too.
+    pub address: SocketAddr,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum ListenerForm {
+    Short(String),
+    Long { name: String, address: SocketAddr },
+}
+
+impl TryFrom<ListenerForm> for Listener {
+    type Error = String;
+
+    fn try_from(form: ListenerForm) -> Result<Self, String> {
+        let (name, address) = match form {
+            ListenerForm::Long { name, address } => (name, address),
+            ListenerForm::Short(text) => {
+                let (name, address) =
+                    text.split_once('=').ok_or_else(|| format!("{text:?} is not of the form name=address:port"))?;
+                let address = address.parse().map_err(|_| format!("{address:?} is not an address:port"))?;
+                (name.to_owned(), address)
+            }
+        };
+        let label = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+        if name.is_empty() || name.len() > 63 || !name.bytes().all(label) {
+            return Err(format!("{name:?} is no listener name: 1 to 63 of a-z, 0-9 and \"-\""));
+        }
+        Ok(Self { name, address })
+    }
+}
+
+/// Probes, metrics and operator endpoints.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Admin {
+    /// Serves `/livez`, `/readyz` and `/metrics`, nothing else.
+    #[schemars(with = "String")]
+    pub address: SocketAddr,
+    /// Serves what operates or reveals. Keep it on a loopback address.
+    #[schemars(with = "String")]
+    pub operator_address: SocketAddr,
+}
+
+/// The phases of leaving.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Drain {
+    /// After the signal, serve on for at least this long while clients and load balancers learn of it. 0 refuses new
+    /// requests at once.
+    #[schemars(with = "String")]
+    pub delay: Duration,
+    /// Serve on no longer than this, even if new connections still come.
+    #[schemars(with = "String")]
+    pub max_delay: Duration,
+    /// Then wait this long for requests in flight.
+    #[schemars(with = "String")]
+    pub timeout: Duration,
+    /// Stay ready for this long after the signal.
+    #[schemars(with = "String")]
+    pub readiness_delay: Duration,
+    /// The pod's `terminationGracePeriodSeconds`, to check that all of it fits.
+    #[schemars(with = "Option<String>")]
+    pub grace_period: Option<Duration>,
+}
+
+/// What one gateway takes in.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Limits {
+    /// Client connections open at a time.
+    pub max_connections: usize,
+    /// Bytes of a request's head; more is 431.
+    #[schemars(with = "String")]
+    pub max_header_bytes: ByteSize,
+    /// Header fields of a request; more is 431.
+    pub max_headers: usize,
+    /// Bytes of a request's target; more is 414.
+    #[schemars(with = "String")]
+    pub max_uri_bytes: ByteSize,
+    /// Bytes of a request's body where the rule sets no limit of its own; more is 413. Absent is no limit.
+    #[schemars(with = "Option<String>")]
+    pub max_body_bytes: Option<ByteSize>,
+}
+
+/// How long clients may take; `0s` is no limit.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Timeouts {
+    /// To the first byte, and for the head of a request.
+    #[schemars(with = "String")]
+    pub header: Duration,
+    /// Between two requests of a connection.
+    #[schemars(with = "String")]
+    pub keep_alive: Duration,
+}
+
+/// Logging.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Log {
+    /// `error`, `warn`, `info`, `debug`, `trace`, or a filter such as `info,lockgate::proxy=debug`.
+    pub level: String,
+    /// How lines look.
+    pub format: LogFormat,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Metrics.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Metrics {
+    /// Upper bounds of the duration histograms, in seconds, ascending. Empty is about 20 from 0.5 ms to 30 s.
+    pub buckets: Vec<f64>,
+}
+
+/// The API server.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Kubernetes {
+    /// Watch only these namespaces; empty is all.
+    pub namespaces: Vec<String>,
+    /// Allow backends with a `host`, outside the cluster.
+    pub allow_host_backends: bool,
+    /// The namespace of the Lease; the pod's own if absent.
+    pub lease_namespace: Option<String>,
+    /// Write conditions to the objects' status.
+    pub write_status: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            class_name: crate::api::DEFAULT_CLASS.to_owned(),
+            manifests: None,
+            workers: 0,
+            listeners: vec![Listener { name: "http".to_owned(), address: any(8080) }],
+            trusted_proxies: Vec::new(),
+            admin: Admin::default(),
+            drain: Drain::default(),
+            limits: Limits::default(),
+            timeouts: Timeouts::default(),
+            log: Log::default(),
+            metrics: Metrics::default(),
+            kubernetes: Kubernetes::default(),
+        }
+    }
+}
+
+impl Limits {
+    /// Bytes of a request's body where the rule sets no limit of its own.
+    pub fn max_body(&self) -> Option<u64> {
+        self.max_body_bytes.map(ByteSize::get)
+    }
+}
+
+impl Settings {
+    /// What no gateway can run with, each as `field: reason`.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let mut require = |holds: bool, problem: &str| {
+            if !holds {
+                problems.push(problem.to_owned());
+            }
+        };
+        require(self.workers <= MAX_WORKERS, "workers: at most 1024, or 0 for one per core");
+        require(!self.listeners.is_empty(), "listeners: at least one is needed");
+        require(self.limits.max_connections > 0, "limits.maxConnections: at least 1");
+        require(self.limits.max_headers > 0, "limits.maxHeaders: at least 1");
+        require(self.limits.max_header_bytes.get() >= 256, "limits.maxHeaderBytes: at least 256");
+        require(self.limits.max_uri_bytes.get() > 0, "limits.maxUriBytes: at least 1");
+        require(
+            self.admin.operator_address.ip().is_loopback(),
+            "admin.operatorAddress: must be a loopback address, for whoever reaches it operates the gateway",
+        );
+        for (index, listener) in self.listeners.iter().enumerate() {
+            let is_new = self.listeners[..index].iter().all(|other| other.name != listener.name);
+            require(is_new, &format!("listeners[{index}]: the name {:?} is there twice", listener.name));
+        }
+        problems
+    }
+}
+
+/// More threads than any machine has cores; a slip of the finger ends here, not in the system's limits.
+const MAX_WORKERS: usize = 1024;
+
+fn any(port: u16) -> SocketAddr {
+    (std::net::Ipv6Addr::UNSPECIFIED, port).into()
+}
+
+impl Default for Admin {
+    fn default() -> Self {
+        Self { address: any(8081), operator_address: (std::net::Ipv4Addr::LOCALHOST, 8082).into() }
+    }
+}
+
+impl Default for Drain {
+    fn default() -> Self {
+        Self {
+            delay: Duration::from_secs(5),
+            max_delay: Duration::from_secs(20),
+            timeout: Duration::from_secs(30),
+            readiness_delay: Duration::ZERO,
+            grace_period: None,
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_connections: 16_384,
+            max_header_bytes: ByteSize::new(32 << 10),
+            max_headers: 100,
+            max_uri_bytes: ByteSize::new(8 << 10),
+            max_body_bytes: None,
+        }
+    }
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self { header: Duration::from_secs(10), keep_alive: Duration::from_secs(75) }
+    }
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { level: "info".to_owned(), format: LogFormat::Text }
+    }
+}
+
+impl Default for Kubernetes {
+    fn default() -> Self {
+        Self { namespaces: Vec::new(), allow_host_backends: false, lease_namespace: None, write_status: true }
+    }
+}
+
+#[cfg(test)]
+mod tests;

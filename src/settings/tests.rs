@@ -1,0 +1,98 @@
+use std::io::Write as _;
+
+use super::*;
+
+fn overrides(values: &[(&str, &str)]) -> Overrides {
+    values.iter().map(|(f, v)| ((*f).to_owned(), ((*v).to_owned(), format!("--{f}")))).collect()
+}
+
+fn file(text: &str) -> tempfile::NamedTempFile {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    file
+}
+
+#[test]
+fn nothing_set_is_the_default() {
+    let none = Overrides::new();
+    assert_eq!(load(None, &none, &none).unwrap(), Settings::default());
+    assert_eq!(load(Some(file("").path()), &none, &none).unwrap(), Settings::default());
+    assert_eq!(load(Some(file("# nothing\n").path()), &none, &none).unwrap(), Settings::default());
+}
+
+#[test]
+fn flags_win_over_variables_over_the_file() {
+    let file = file("drain: {delay: 1s, timeout: 1s, maxDelay: 1s}\nworkers: 3\n");
+    let variables = overrides(&[("drain.timeout", "2s"), ("drain.maxDelay", "2s")]);
+    let flags = overrides(&[("drain.maxDelay", "3s"), ("listeners", "http=127.0.0.1:80,https=[::1]:443")]);
+    let settings = load(Some(file.path()), &variables, &flags).unwrap();
+    assert_eq!(settings.workers, 3);
+    let seconds = [settings.drain.delay, settings.drain.timeout, settings.drain.max_delay].map(|d| d.get().as_secs());
+    assert_eq!(seconds, [1, 2, 3]);
+    let listeners: Vec<String> = settings.listeners.iter().map(|l| format!("{}={}", l.name, l.address)).collect();
+    assert_eq!(listeners, ["http=127.0.0.1:80", "https=[::1]:443"]);
+}
+
+#[test]
+fn every_setting_can_be_given_by_flag() {
+    let names: Vec<String> = leaves().iter().map(Leaf::flag).collect();
+    for expected in ["class-name", "drain-max-delay", "limits-max-header-bytes", "kubernetes-write-status"] {
+        assert!(names.iter().any(|n| n == expected), "{expected} not in {names:?}");
+    }
+    assert!(leaves().iter().all(|l| !l.description.is_empty()));
+    assert!(leaves().iter().any(|l| l.variable() == "LOCKGATE_DRAIN_MAX_DELAY"));
+    let flags = overrides(&[
+        ("limits.maxHeaderBytes", "16Ki"),
+        ("limits.maxBodyBytes", "1Mi"),
+        ("log.format", "json"),
+        ("metrics.buckets", "0.1,0.5"),
+        ("kubernetes.namespaces", "a,b"),
+        ("kubernetes.writeStatus", "false"),
+        ("trustedProxies", "10.0.0.0/8"),
+        ("manifests", "/tmp/x"),
+        ("className", "123"),
+    ]);
+    let settings = load(None, &Overrides::new(), &flags).unwrap();
+    assert_eq!(settings.limits.max_header_bytes.get(), 16 << 10);
+    assert_eq!(settings.metrics.buckets, [0.1, 0.5]);
+    assert_eq!(settings.kubernetes.namespaces, ["a", "b"]);
+    assert!(!settings.kubernetes.write_status);
+    assert_eq!(settings.class_name, "123");
+}
+
+#[test]
+fn errors_name_the_setting_and_its_place() {
+    let none = Overrides::new();
+    let message = |flags: &[(&str, &str)]| load(None, &none, &overrides(flags)).unwrap_err().to_string();
+    let error = message(&[("drain.delay", "soon")]);
+    assert!(error.contains("drain.delay") && error.contains("--drain.delay") && error.contains("soon"), "{error}");
+    let error = message(&[("listeners", "8080")]);
+    assert!(error.contains("listeners") && error.contains("8080"), "{error}");
+    let bad = file("drain: {dely: 5s}");
+    let error = load(Some(bad.path()), &none, &none).unwrap_err().to_string();
+    assert!(error.contains("dely") && error.contains(&bad.path().display().to_string()), "{error}");
+    let broken = file("drain: [");
+    assert!(load(Some(broken.path()), &none, &none).unwrap_err().to_string().contains("line"));
+}
+
+#[test]
+fn the_drain_has_one_set_of_defaults() {
+    let (ours, theirs) = (Drain::default(), crate::lifecycle::DrainSettings::default());
+    assert_eq!(ours.delay.get(), theirs.delay);
+    assert_eq!(ours.max_delay.get(), theirs.max_delay);
+    assert_eq!(ours.timeout.get(), theirs.timeout);
+    assert_eq!(ours.readiness_delay.get(), theirs.readiness_delay);
+}
+
+#[test]
+fn settings_that_cannot_work_are_named() {
+    assert_eq!(Settings::default().problems(), [""; 0]);
+    let mut settings = Settings { workers: 100_000, ..Settings::default() };
+    settings.limits.max_connections = 0;
+    settings.admin.operator_address = "0.0.0.0:8082".parse().unwrap();
+    settings.listeners.push(settings.listeners[0].clone());
+    let problems = settings.problems();
+    for field in ["workers", "limits.maxConnections", "admin.operatorAddress", "listeners[1]"] {
+        assert!(problems.iter().any(|problem| problem.starts_with(field)), "{field} not in {problems:?}");
+    }
+}
