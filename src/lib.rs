@@ -10,6 +10,8 @@
 
 pub mod admin;
 pub mod api;
+pub mod app;
+pub mod cli;
 pub mod ir;
 pub mod lifecycle;
 pub mod proxy;

@@ -1,3 +1,7 @@
 //! The `lockgate` command.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    lockgate::cli::run()
+}

@@ -1,0 +1,70 @@
+//! The command line.
+
+pub mod demo_backend;
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A Kubernetes ingress gateway in one binary.
+#[derive(Debug, Parser)]
+#[command(name = "lockgate", version, about, propagate_version = true, subcommand_required = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the gateway, configured from the cluster or, with --manifests, from files
+    Serve(serve::Args),
+    /// Print the custom resource definitions
+    Crds,
+    /// Run a small HTTP server that tells what reached it
+    DemoBackend(demo_backend::Args),
+}
+
+/// Exit code for a command line or configuration that cannot be used.
+const BAD_USAGE: u8 = 2;
+
+/// Runs the command that the process was started with.
+pub fn run() -> ExitCode {
+    match Cli::parse().command {
+        Command::Serve(args) => serve::run(&args),
+        Command::Crds => crds(),
+        Command::DemoBackend(args) => demo(args),
+    }
+}
+
+fn crds() -> ExitCode {
+    use std::io::Write as _;
+    match crate::api::crds_yaml() {
+        // A reader that has seen enough, such as `head`, is no failure.
+        Ok(yaml) => match std::io::stdout().write_all(yaml.as_bytes()) {
+            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => fail(&error.into()),
+            _ => ExitCode::SUCCESS,
+        },
+        Err(error) => fail(&error),
+    }
+}
+
+fn demo(args: demo_backend::Args) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    match runtime.map_err(anyhow::Error::from).and_then(|runtime| runtime.block_on(demo_backend::run(args))) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error),
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "a command's own words to its user")]
+fn fail(error: &anyhow::Error) -> ExitCode {
+    eprintln!("lockgate: {error:#}");
+    ExitCode::FAILURE
+}
+
+#[expect(clippy::print_stderr, reason = "a command's own words to its user")]
+fn misuse(error: &dyn std::fmt::Display) -> ExitCode {
+    eprintln!("lockgate: {error}");
+    ExitCode::from(BAD_USAGE)
+}
