@@ -1,0 +1,73 @@
+# What a person and CI run. `make run` and `make test` work on a fresh Debian 12 machine with Rust (rustup) and Go; what `make test` and
+# `make cluster` do needs root.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+export DEBIAN_FRONTEND := noninteractive
+
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+PACKAGES := containerd runc containernetworking-plugins iproute2 nftables openssl gcc libc6-dev procps python3 curl
+PROGRAMS := containerd runc /usr/lib/cni/bridge ip nft openssl gcc sysctl python3 curl
+CARGO_DENY := 0.20.2
+
+.PHONY: help run test deps check fmt clippy doc deny unit drift e2e cluster cluster-down bench bench-subject
+
+help: ## Lists these targets
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 16
+
+run: ## The quickstart: two demo backends and a gateway that reads its objects from files
+	cargo build --locked --bin lockgate
+	@exec manifests/examples/quickstart.sh $(TARGET)/debug/lockgate
+
+test: deps ## Everything CI checks, in the order of what fails soonest
+	$(MAKE) check
+	$(MAKE) unit
+	$(MAKE) drift
+	$(MAKE) e2e
+
+check: fmt clippy doc deny
+
+fmt:
+	cargo fmt --all --check
+
+clippy:
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+
+doc:
+	RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps
+
+# The database of advisories is a repository of its own, and an advisory of today must not fail the code of yesterday: it is shown only.
+deny:
+	cargo deny --locked check bans licenses sources
+	cargo deny --locked check advisories || echo 'cargo deny: advisories are open, or their database is out of reach (not an error)'
+
+unit: ## Tests that need no cluster
+	cargo test --locked --workspace --exclude lockgate-e2e
+
+drift: ## crds/ is what the code says
+	cargo build --locked --bin lockgate
+	diff -u <(cat crds/*.yaml) <($(TARGET)/debug/lockgate crds | grep -vxe ---) || { echo 'crds/ is not what `lockgate crds` prints' >&2; exit 1; }
+
+e2e: deps ## Tests on a real cluster (ARGS='name' for some of them)
+	e2e/run test $(ARGS)
+
+cluster: deps ## A real cluster with the gateway in it, to play with
+	e2e/run up
+	@cat e2e/cluster/try.txt
+
+cluster-down: ## Ends that cluster
+	e2e/run down
+
+deps: ## Installs what the above need
+	@missing=; for program in $(PROGRAMS); do PATH=$$PATH:/usr/sbin:/sbin command -v $$program > /dev/null || missing+=" $$program"; done; \
+	if [ -n "$$missing" ]; then echo "installing:$$missing"; apt-get update -qq && apt-get install -y -qq --no-install-recommends $(PACKAGES); fi
+	@cargo fmt --version > /dev/null 2>&1 && cargo clippy --version > /dev/null 2>&1 || rustup component add rustfmt clippy
+	@cargo deny --version > /dev/null 2>&1 || nice cargo install --locked cargo-deny@$(CARGO_DENY)
+
+bench: ## Benchmarks of the routing table and the compiler
+	cargo bench --locked -p lockgate-benches
+
+bench-subject: ## Prints how a side-by-side benchmark starts the gateway, with {placeholders}; docs/benchmarks.md
+	@cargo build --quiet --locked --release --bin lockgate
+	@echo "lockgate=env LOCKGATE=$(abspath $(TARGET))/release/lockgate $(abspath benches/subject) {http} {b1} {b2} {run} {routes}"

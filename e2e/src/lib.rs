@@ -1,0 +1,12 @@
+//! Tests of Lockgate on a real Kubernetes cluster, and what they share.
+//!
+//! `make e2e` brings a cluster up (`cluster/`), the gateway in it as a user would install it, and runs `tests/` inside the cluster's
+//! network. `LOCKGATE_E2E_KUBECONFIG` names any other cluster that has the gateway in it; README.md of this folder has the rest.
+
+pub mod cluster;
+pub mod load;
+pub mod namespace;
+pub mod objects;
+pub mod system;
+pub mod wait;
+pub mod web;
