@@ -4,7 +4,6 @@ mod cluster;
 mod files;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -108,21 +107,6 @@ impl App {
         let tables = Publisher::new(names, Arc::clone(&published), Arc::clone(&clusters), Arc::clone(&metrics));
         let shared = Shared::new(settings.clone(), workers, published, lifecycle, metrics);
         Ok(Self { settings, shared, listeners, tables, clusters, driver, admin })
-    }
-
-    /// The address that a listener is bound to.
-    pub fn address(&self, listener: &str) -> Option<SocketAddr> {
-        self.listeners.iter().find(|bound| &*bound.name == listener).map(|bound| bound.address)
-    }
-
-    /// The addresses of the probe port and the operator port.
-    pub fn admin_addresses(&self) -> std::io::Result<(SocketAddr, SocketAddr)> {
-        Ok((self.admin.public_addr()?, self.admin.operator_addr()?))
-    }
-
-    /// What the parts share.
-    pub fn shared(&self) -> &Arc<Shared> {
-        &self.shared
     }
 
     /// Serves until a signal and the drain after it.

@@ -116,15 +116,6 @@ impl Selector {
     }
 }
 
-/// The three things a verdict can be about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-pub enum Aspect {
-    /// The object itself is valid and has a place.
-    Accepted,
-    /// Everything that it refers to exists and may be used.
-    ResolvedRefs,
-}
-
 /// What the compiler says of one object, for a Route per parent Selector.
 ///
 /// `Programmed` is no aspect here: it follows from `Accepted` once the table that holds the object is served.

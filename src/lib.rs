@@ -18,6 +18,7 @@ pub mod proxy;
 pub mod publish;
 pub mod routing;
 pub mod settings;
+pub mod socket;
 pub mod source;
 pub mod telemetry;
 pub mod upstream;

@@ -66,7 +66,8 @@ const EVERYTHING: [&str; 17] = [
 ];
 
 /// The order of the layers.
-const LAYERS: [Layer; 18] = [
+const LAYERS: [Layer; 19] = [
+    layer("socket", &[]),
     pure("ir", &[]),
     pure("api", &[]).kubernetes(),
     pure("routing", &["ir"]),
@@ -78,13 +79,13 @@ const LAYERS: [Layer; 18] = [
     layer("publish", &["ir", "lifecycle", "routing", "source", "telemetry", "upstream"]),
     // Plain values; of `api` the forms of sizes and durations.
     layer("settings", &["api"]),
-    layer("proxy", &["ir", "lifecycle", "publish", "routing", "settings", "telemetry", "upstream"]),
+    layer("proxy", &["ir", "lifecycle", "publish", "routing", "settings", "socket", "telemetry", "upstream"]),
     pure("source::endpoints", &TRANSLATION).kubernetes(),
     pure("source::index", &TRANSLATION).kubernetes(),
     pure("source::translate", &TRANSLATION).kubernetes(),
     layer("source::file", &SOURCE).kubernetes(),
     layer("source::kube", &SOURCE).kubernetes(),
-    layer("admin", &["lifecycle", "telemetry"]),
+    layer("admin", &["lifecycle", "socket", "telemetry"]),
     layer("app", &EVERYTHING).kubernetes(),
     layer("cli", &EVERYTHING).kubernetes(),
 ];

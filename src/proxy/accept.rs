@@ -4,12 +4,11 @@
 //! in use is an error. A worker that has clearly more connections than another hands a new one over to it.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
@@ -18,6 +17,7 @@ use super::connection::{self, Counted};
 use super::headers::Peer;
 use crate::routing::ListenerIndex;
 use crate::settings::Listener;
+use crate::socket;
 use crate::telemetry::metrics::{ListenerMetrics, Refusal};
 
 /// Handshakes that the kernel completes ahead of `accept`.
@@ -42,13 +42,9 @@ pub struct Bound {
 impl Bound {
     /// Binds a listener. `[::]` takes IPv4 too, and is `0.0.0.0` where there is no IPv6.
     pub fn bind(listener: &Listener, index: ListenerIndex, metrics: Arc<ListenerMetrics>) -> io::Result<Self> {
-        let unspecified_v6 = listener.address.is_ipv6() && listener.address.ip().is_unspecified();
-        let socket = match bind(listener.address) {
-            Err(error) if unspecified_v6 && is_unsupported(&error) => {
-                bind((Ipv4Addr::UNSPECIFIED, listener.address.port()).into())
-            }
-            bound => bound,
-        }?;
+        let socket = socket::bind(listener.address)?;
+        // Inherited by accepted sockets: one call instead of one per connection.
+        socket.set_tcp_nodelay(true)?;
         let socket: std::net::TcpListener = socket.into();
         let address = socket.local_addr()?;
         Ok(Self { name: listener.name.as_str().into(), index, address, socket, metrics })
@@ -69,26 +65,6 @@ impl Bound {
             metrics: Arc::clone(&self.metrics),
         })
     }
-}
-
-fn bind(address: SocketAddr) -> io::Result<Socket> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    if address.is_ipv6() {
-        socket.set_only_v6(false)?;
-    }
-    // Lets a restart bind while connections of the former process are in TIME_WAIT; two listeners still conflict.
-    socket.set_reuse_address(true)?;
-    socket.set_nonblocking(true)?;
-    // Inherited by accepted sockets: one call instead of one per connection.
-    socket.set_tcp_nodelay(true)?;
-    socket.bind(&address.into())?;
-    Ok(socket)
-}
-
-fn is_unsupported(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::AddrNotAvailable | io::ErrorKind::Unsupported)
-        // EAFNOSUPPORT has no kind of its own.
-        || error.raw_os_error() == Some(97)
 }
 
 /// An accepted connection on its way to another worker.
