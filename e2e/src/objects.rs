@@ -20,6 +20,15 @@ spec:
     )
 }
 
+/// A headless Service `manual` without selector, whose EndpointSlices a test makes by hand.
+pub const MANUAL_SERVICE: &str = "apiVersion: v1
+kind: Service
+metadata: {name: manual}
+spec:
+  clusterIP: None
+  ports: [{name: http, port: 80, targetPort: 8080}]
+";
+
 /// The Deployment of a demo backend.
 pub fn deployment(cluster: &Cluster, name: &str, replicas: u32) -> String {
     let image = &cluster.image;

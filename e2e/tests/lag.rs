@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use http::header;
 use lockgate_e2e::cluster::Cluster;
 use lockgate_e2e::namespace::Namespace;
-use lockgate_e2e::objects::{all, deployment, route_with, selector};
+use lockgate_e2e::objects::{MANUAL_SERVICE, all, deployment, route_with, selector};
 use lockgate_e2e::system::connect;
 use lockgate_e2e::web::{Client, request};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -46,13 +46,6 @@ async fn from_the_event_to_the_endpoint_in_use() {
     let (cluster, gateway) = connect().await;
     let namespace = Namespace::new(&cluster, "lag").await;
     let host = namespace.host();
-    let service = "apiVersion: v1
-kind: Service
-metadata: {name: manual}
-spec:
-  clusterIP: None
-  ports: [{name: http, port: 80, targetPort: 8080}]
-";
     let slice = "apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
 metadata:
@@ -65,7 +58,7 @@ endpoints: []
     let objects = [
         deployment(&cluster, "one", 1),
         deployment(&cluster, "two", 1),
-        service.to_owned(),
+        MANUAL_SERVICE.to_owned(),
         slice.to_owned(),
         selector("shop", &host),
         route_with("shop", "shop", "- backends: [{service: manual, port: 80}]"),

@@ -3,7 +3,7 @@
 use anyhow::{Context, ensure};
 use lockgate_e2e::load::{Connections, Load};
 use lockgate_e2e::namespace::Namespace;
-use lockgate_e2e::objects::{all, backend, deployment, route, route_with, selector};
+use lockgate_e2e::objects::{MANUAL_SERVICE, all, backend, deployment, route, route_with, selector};
 use lockgate_e2e::system::{NAMESPACE, connect};
 use lockgate_e2e::wait::eventually;
 use lockgate_e2e::web::{Client, request};
@@ -260,16 +260,9 @@ async fn an_endpoint_slice_that_is_deleted_takes_its_endpoints() {
     let namespace = Namespace::new(&cluster, "slice").await;
     let host = namespace.host();
     // A Service without selector: its slices are made by hand.
-    let service = "apiVersion: v1
-kind: Service
-metadata: {name: manual}
-spec:
-  clusterIP: None
-  ports: [{name: http, port: 80, targetPort: 8080}]
-";
     let objects = [
         deployment(&cluster, "one", 1),
-        service.to_owned(),
+        MANUAL_SERVICE.to_owned(),
         selector("shop", &host),
         route_with("shop", "shop", "- backends: [{service: manual, port: 80}]"),
     ];
