@@ -90,17 +90,23 @@ pub struct Found<'a, P> {
     pub selector: &'a Arc<ir::Selector>,
     /// Its rule.
     pub rule: &'a Arc<ir::Rule>,
-    /// The match of that rule.
-    pub matched: &'a ir::Match,
     /// What was made of the rule when the table was compiled.
     pub payload: &'a P,
+    /// The position in the rule's matches.
+    matching: u32,
 }
 
-impl<P> Found<'_, P> {
+impl<'a, P> Found<'a, P> {
+    /// The match of the rule.
+    pub fn matched(&self) -> &'a ir::Match {
+        // The position comes from this very list.
+        &self.rule.matches[self.matching as usize]
+    }
+
     /// How many bytes at the front of the path a prefix rewrite replaces: the prefix, the whole path for Exact, the
     /// literal segments at the front of a Pattern, nothing for Regex.
     pub fn matched_prefix_len(&self) -> usize {
-        match &self.matched.path {
+        match &self.matched().path {
             ir::PathMatch::Exact(text) | ir::PathMatch::Prefix(text) => text.len(),
             ir::PathMatch::Pattern(pattern) => pattern
                 .segments()

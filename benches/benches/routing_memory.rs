@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use lockgate::ir::Selector;
-use lockgate::routing::{ListenerIndex, host, path};
-use lockgate_benches::tables;
+use lockgate::routing::{ListenerIndex, RouteTable, host, path};
+use lockgate_benches::tables::{self, Requests};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
 #[global_allocator]
@@ -33,26 +33,28 @@ fn main() {
     let (_, bytes) = kept(|| tables::compile(&[Arc::new(tables::broad(100_000))], None));
     println!("one Selector of 100000, objects included: {} bytes/route", bytes / 100_000);
 
-    let mut selectors: Vec<Arc<Selector>> = tables::selectors(1_000).unwrap();
-    selectors.push(Arc::new(tables::deep()));
-    let table = tables::compile(&selectors, None);
-    let headers = HeaderMap::new();
-    let deep = tables::deep_path();
-    for (name, host, path) in [
-        ("hit prefix", "shop-1.example.com", "/api/v1/service1/x"),
-        ("hit exact", "shop-1.example.com", "/static/page0.html"),
-        ("hit pattern", "shop-1.example.com", "/users/1/orders0/2"),
-        ("miss path", "shop-1.example.com", "/none"),
-        ("miss host", "none.example.com", "/"),
-        ("worst", "deep.test", &*deep),
-    ] {
-        let region = Region::new(ALLOCATOR);
-        for _ in 0..1000 {
-            let _ = std::hint::black_box(table.find(ListenerIndex(0), &tables::get(&headers, host, path)).is_ok());
-        }
-        println!("{name:<12} {} allocations in 1000 lookups", region.change().allocations);
+    println!("\nallocations per lookup");
+    for routes in [10, 1_000, 10_000, 100_000] {
+        let mut selectors: Vec<Arc<Selector>> = tables::selectors(routes).unwrap();
+        selectors.push(Arc::new(tables::deep()));
+        let table = tables::compile(&selectors, None);
+        lookups("hit", routes, &table, &Requests::new(routes, 1000, &tables::UNIFORM));
+        lookups("miss path", routes, &table, &Requests::new(routes, 1000, &[tables::missing]));
+        lookups("miss host", routes, &table, &Requests::one("none.example.com", "/"));
+        lookups("worst", routes, &table, &Requests::one("deep.test", &tables::deep_path()));
     }
     let region = Region::new(ALLOCATOR);
     let _ = std::hint::black_box((path::normalise("/api/v1/service1/x"), host::parse("shop-1.example.com:80")));
     println!("normal path and host: {} allocations", region.change().allocations);
+}
+
+/// Looks each request up and prints how many allocations a lookup made.
+fn lookups(name: &str, routes: usize, table: &RouteTable<tables::Payload>, requests: &Requests) {
+    let headers = HeaderMap::new();
+    let region = Region::new(ALLOCATOR);
+    for (host, path) in requests.iter() {
+        let _ = std::hint::black_box(table.find(ListenerIndex(0), &tables::get(&headers, host, path)).is_ok());
+    }
+    let allocations = region.change().allocations;
+    println!("{routes:<7} {name:<10} {allocations} in {} lookups", requests.iter().len());
 }

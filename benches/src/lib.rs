@@ -1,3 +1,4 @@
 //! Benchmarks of Lockgate; see the `benches` folder.
 
+pub mod cpu_time;
 pub mod tables;

@@ -81,11 +81,80 @@ pub fn compile(selectors: &[Arc<Selector>], previous: Option<&RouteTable<Payload
     })
 }
 
-/// Requests for many hosts of a table with `routes` rules, in no order that a cache likes.
-pub fn requests(routes: usize, path: impl Fn(usize) -> String) -> Vec<(String, String)> {
-    let hosts = routes.div_ceil(PATHS);
-    (0..4096_usize).map(|i| (host(i.wrapping_mul(2_654_435_761) % hosts), path(i))).collect()
+/// Hosts and paths in one text each, so that to read them costs a benchmark little.
+#[derive(Debug, Default)]
+pub struct Requests {
+    text: String,
+    /// Where each host and each path ends.
+    ends: Vec<(usize, usize)>,
 }
+
+impl Requests {
+    /// `count` requests to the hosts of [`selectors`], drawn at random, with paths of `paths` in turn.
+    pub fn new(routes: usize, count: usize, paths: &[fn(usize) -> String]) -> Self {
+        let hosts = routes.div_ceil(PATHS);
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = move || {
+            // xorshift64*: the same requests in every run.
+            state ^= state >> 12;
+            state ^= state << 25;
+            state ^= state >> 27;
+            usize::try_from(state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33).unwrap_or_default()
+        };
+        let mut requests = Self::default();
+        for i in 0..count {
+            requests.push(&host(random() % hosts), &paths[i % paths.len()](random()));
+        }
+        requests
+    }
+
+    /// One request.
+    pub fn one(host: &str, path: &str) -> Self {
+        let mut requests = Self::default();
+        requests.push(host, path);
+        requests
+    }
+
+    /// Adds a request.
+    pub fn push(&mut self, host: &str, path: &str) {
+        self.text += host;
+        let end_of_host = self.text.len();
+        self.text += path;
+        self.ends.push((end_of_host, self.text.len()));
+    }
+
+    /// Host and path of each.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &str)> + Clone {
+        self.ends.iter().enumerate().map(|(i, (host, path))| {
+            let start = if i == 0 { 0 } else { self.ends[i - 1].1 };
+            (&self.text[start..*host], &self.text[*host..*path])
+        })
+    }
+}
+
+/// Paths that fit a Prefix of [`usual`].
+pub fn prefix(number: usize) -> String {
+    format!("/api/v1/service{}/item/{number}", number % 6)
+}
+
+/// Paths that fit an Exact path of [`usual`].
+pub fn exact(number: usize) -> String {
+    format!("/static/page{}.html", number % 2)
+}
+
+/// Paths that fit a Pattern of [`usual`].
+pub fn pattern(number: usize) -> String {
+    format!("/users/{number}/orders{}/7", number % 2)
+}
+
+/// Paths that fit nothing of [`usual`].
+pub fn missing(number: usize) -> String {
+    format!("/api/v2/{number}")
+}
+
+/// The ten paths of [`usual`] in their shares.
+pub const UNIFORM: [fn(usize) -> String; PATHS] =
+    [prefix, prefix, exact, prefix, pattern, prefix, prefix, exact, prefix, pattern];
 
 /// A `GET` of a host and path.
 pub fn get<'a>(headers: &'a HeaderMap, host: &'a str, path: &'a str) -> Request<'a> {

@@ -19,6 +19,9 @@ pub(super) struct Hosts {
     order: Box<[u32]>,
 }
 
+/// The end of a range that is none: its start is the position of the one Selector of the host.
+const ALONE: u32 = u32::MAX;
+
 impl Hosts {
     /// Indexes the Selectors at `members`, positions in `selectors`, which is in the order of precedence.
     pub(super) fn new(selectors: &[Arc<Selector>], members: &[u32]) -> Self {
@@ -45,6 +48,12 @@ impl Hosts {
             order[range.end as usize] = selector;
             range.end += 1;
         }
+        // Most hosts have one Selector. Without a look at `order` their lookup is the faster by a cache miss.
+        for range in hosts.exact.ranges_mut().chain(hosts.wildcard.ranges_mut()) {
+            if range.len() == 1 {
+                *range = order[range.start as usize]..ALONE;
+            }
+        }
         hosts.order = order;
         hosts.exact.shrink();
         hosts.wildcard.shrink();
@@ -64,11 +73,14 @@ impl Hosts {
 
     /// The Selectors of the most specific hostname that takes `host`, in their order; empty when none does.
     pub(super) fn find(&self, host: &str) -> &[u32] {
-        let range = self.exact.get(host).or_else(|| self.find_wildcard(host)).unwrap_or_else(|| self.any.clone());
-        self.order.get(range.start as usize..range.end as usize).unwrap_or_default()
+        let range = self.exact.get(host).or_else(|| self.find_wildcard(host)).unwrap_or(&self.any);
+        match range.end {
+            ALONE => std::slice::from_ref(&range.start),
+            end => self.order.get(range.start as usize..end as usize).unwrap_or_default(),
+        }
     }
 
-    fn find_wildcard(&self, host: &str) -> Option<Range<u32>> {
+    fn find_wildcard(&self, host: &str) -> Option<&Range<u32>> {
         if self.wildcard.is_empty() {
             return None;
         }

@@ -15,8 +15,10 @@ use crate::ir;
 #[derive(Debug)]
 pub(super) struct Compiled<P> {
     selector: Arc<ir::Selector>,
-    /// One per rule.
-    payloads: Box<[P]>,
+    /// Whether its conditions need not be asked.
+    unconditional: bool,
+    /// The Selector's rules. Named here again so that a lookup need not touch the Selector.
+    rules: Box<[Entry<P>]>,
     /// The position of a match here is its rank.
     matches: Box<[Position]>,
     /// The ranks of each Exact path.
@@ -25,12 +27,20 @@ pub(super) struct Compiled<P> {
     segments: Segments,
 }
 
+/// A rule with what was made of it.
+#[derive(Debug)]
+pub(super) struct Entry<P> {
+    pub(super) rule: Arc<ir::Rule>,
+    pub(super) payload: P,
+}
+
 /// The Patterns and Prefixes of a Selector.
 #[derive(Debug)]
 enum Segments {
     None,
     Tree(Tree),
-    Matrix(Matrix),
+    /// Rare and large.
+    Matrix(Box<Matrix>),
 }
 
 /// Where a match stands in the Selector, with what is asked of it first.
@@ -48,42 +58,43 @@ impl<P> Compiled<P> {
         selector: Arc<ir::Selector>,
         payload: &mut impl FnMut(&Arc<ir::Selector>, &Arc<ir::Rule>) -> P,
     ) -> Self {
-        let payloads = selector.rules.iter().map(|rule| payload(&selector, rule)).collect();
+        let entry = |rule: &Arc<ir::Rule>| Entry { rule: Arc::clone(rule), payload: payload(&selector, rule) };
+        let rules = selector.rules.iter().map(entry).collect();
         let ranked = rank(&selector);
         let matches = ranked.iter().map(|(_, position)| *position).collect();
         let (exact, regexes, segments) = index_paths(&selector, &ranked);
         drop(ranked);
-        Self { selector, payloads, matches, exact, regexes, segments }
+        let unconditional = selector.conditions.conditions.is_empty();
+        Self { selector, unconditional, rules, matches, exact, regexes, segments }
     }
 
     pub(super) fn selector(&self) -> &Arc<ir::Selector> {
         &self.selector
     }
 
-    pub(super) fn payloads(&self) -> &[P] {
-        &self.payloads
+    pub(super) fn rules(&self) -> &[Entry<P>] {
+        &self.rules
+    }
+
+    /// Whether the Selector's conditions hold.
+    pub(super) fn takes(&self, request: &Request<'_>) -> bool {
+        self.unconditional || condition::set_holds(&self.selector.conditions, request)
     }
 
     /// The best match that fits; `at` is this Selector's position in its table.
     pub(super) fn find(&self, at: u32, request: &Request<'_>) -> Option<Found<'_, P>> {
         let method = Methods::of(request.method);
         let holds = |rank: u32| self.holds(rank, method, request);
-        let exact = self.exact.get(request.path).and_then(|mut ranks| ranks.find(|rank| holds(*rank)));
+        let exact = self.exact.get(request.path).and_then(|ranks| ranks.clone().find(|rank| holds(*rank)));
         let rank = exact.or_else(|| self.find_regex(method, request)).or_else(|| match &self.segments {
             Segments::None => None,
             Segments::Tree(tree) => tree.best(request.path, holds),
             Segments::Matrix(matrix) => matrix.best(request.path, holds),
         })?;
-        let position = self.matches.get(rank as usize)?;
-        let (rule, matched) = self.at(*position)?;
-        let key = RuleKey { selector: at, rule: position.rule };
-        Some(Found {
-            key,
-            selector: &self.selector,
-            rule,
-            matched,
-            payload: self.payloads.get(position.rule as usize)?,
-        })
+        let Position { rule, matching, .. } = *self.matches.get(rank as usize)?;
+        let key = RuleKey { selector: at, rule };
+        let Entry { rule, payload } = self.rules.get(rule as usize)?;
+        Some(Found { key, selector: &self.selector, rule, payload, matching })
     }
 
     fn find_regex(&self, method: Methods, request: &Request<'_>) -> Option<u32> {
@@ -91,7 +102,7 @@ impl<P> Compiled<P> {
             // Most conditions cost less than a regex, so they come first.
             self.holds(*rank, method, request)
                 && self.matches.get(*rank as usize).and_then(|position| self.at(*position)).is_some_and(
-                    |(_, matched)| matches!(&matched.path, ir::PathMatch::Regex(regex) if regex.is_match(request.path)),
+                    |matched| matches!(&matched.path, ir::PathMatch::Regex(regex) if regex.is_match(request.path)),
                 )
         })
     }
@@ -105,7 +116,7 @@ impl<P> Compiled<P> {
         if position.plain {
             return true;
         }
-        self.at(*position).is_some_and(|(_, matched)| {
+        self.at(*position).is_some_and(|matched| {
             (position.methods == Methods::ANY || matched.methods.contains(request.method))
                 && matched.headers.iter().all(|header| condition::header_holds(header, request.headers))
                 && matched.query.iter().all(|query| condition::query_holds(query, request.query))
@@ -113,9 +124,8 @@ impl<P> Compiled<P> {
         })
     }
 
-    fn at(&self, position: Position) -> Option<(&Arc<ir::Rule>, &ir::Match)> {
-        let rule = self.selector.rules.get(position.rule as usize)?;
-        Some((rule, rule.matches.get(position.matching as usize)?))
+    fn at(&self, position: Position) -> Option<&ir::Match> {
+        self.rules.get(position.rule as usize)?.rule.matches.get(position.matching as usize)
     }
 }
 
@@ -163,7 +173,7 @@ fn index_paths(selector: &ir::Selector, ranked: &[(Key<'_>, Position)]) -> (Name
     let segments = match Tree::new(&paths) {
         _ if paths.is_empty() => Segments::None,
         Some(tree) => Segments::Tree(tree),
-        None => Segments::Matrix(Matrix::new(&paths)),
+        None => Segments::Matrix(Box::new(Matrix::new(&paths))),
     };
     (exact, regexes, segments)
 }

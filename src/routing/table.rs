@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::hosts::Hosts;
-use super::selector::Compiled;
-use super::{Found, ListenerIndex, Miss, Request, RuleKey, condition};
+use super::selector::{Compiled, Entry};
+use super::{Found, ListenerIndex, Miss, Request, RuleKey};
 use crate::ir;
 
 /// All rules of the gateway, ready for lookups, with a payload of type `P` per rule. Immutable.
@@ -72,7 +72,7 @@ impl<P> RouteTable<P> {
     pub fn payloads(&self) -> impl Iterator<Item = (&Arc<ir::Selector>, &Arc<ir::Rule>, &P)> {
         self.selectors.iter().flat_map(|compiled| {
             let selector = compiled.selector();
-            selector.rules.iter().zip(compiled.payloads()).map(move |(rule, payload)| (selector, rule, payload))
+            compiled.rules().iter().map(move |entry| (selector, &entry.rule, &entry.payload))
         })
     }
 
@@ -86,7 +86,7 @@ impl<P> RouteTable<P> {
         let (position, compiled) = candidates
             .iter()
             .filter_map(|&position| Some((position, self.selectors.get(position as usize)?)))
-            .find(|(_, compiled)| condition::set_holds(&compiled.selector().conditions, request))
+            .find(|(_, compiled)| compiled.takes(request))
             .ok_or(Miss::NoSelector)?;
         compiled.find(position, request).ok_or(Miss::NoMatch)
     }
@@ -94,9 +94,8 @@ impl<P> RouteTable<P> {
     /// A rule of this table by its key; `None` for the key of another table.
     pub fn rule(&self, key: RuleKey) -> Option<CompiledRule<'_, P>> {
         let compiled = self.selectors.get(key.selector as usize)?;
-        let selector = compiled.selector();
-        let rule = selector.rules.get(key.rule as usize)?;
-        Some(CompiledRule { selector, rule, payload: compiled.payloads().get(key.rule as usize)? })
+        let Entry { rule, payload } = compiled.rules().get(key.rule as usize)?;
+        Some(CompiledRule { selector: compiled.selector(), rule, payload })
     }
 }
 

@@ -167,8 +167,8 @@ pub(super) fn table(selectors: Vec<Selector>) -> RouteTable<()> {
 /// What tests compare: `selector rule match`, or why there is none.
 pub(super) fn outcome(found: &Result<Found<'_, ()>, Miss>) -> String {
     match found {
-        Ok(Found { selector, rule, matched, .. }) => {
-            format!("{} {} {}", selector.origin.object.name, rule.name, matched.index)
+        Ok(found) => {
+            format!("{} {} {}", found.selector.origin.object.name, found.rule.name, found.matched().index)
         }
         Err(miss) => miss.reason().to_owned(),
     }

@@ -35,34 +35,44 @@ pub(super) struct Path<'a> {
 }
 
 /// All Patterns and Prefixes of a Selector.
+///
+/// Everything that a walk reads lies in one allocation, each state beside the first state it leads to: what a lookup
+/// costs in a large table is how many places of memory it has to wait for.
 #[derive(Debug)]
 pub(super) struct Tree {
-    /// The root first; one more at the end that bounds the last one's edges and ends.
-    states: Box<[State]>,
-    edges: Box<[Edge]>,
-    ends: Box<[Ends]>,
-    /// The texts of the edges.
-    labels: Box<str>,
-    /// Positions of the edges of wide states, by state and label. No client chooses the seed.
-    wide: HashTable<u32>,
+    /// The records of the states, the root's first. A record is [`Header`], then for each of its ends the three ranks
+    /// of [`Ends`], then for each of its edges target, length of the label in bytes, and the label in whole words.
+    words: Box<[u32]>,
+    wide: Option<Box<Wide>>,
+}
+
+/// Edges of states that have many.
+#[derive(Debug, Default)]
+struct Wide {
+    /// Places of edges, by state and label. No client chooses the seed.
+    edges: HashTable<u32>,
     hasher: RandomState,
 }
 
+/// How the record of a state begins.
 #[derive(Clone, Copy, Debug)]
-struct State {
-    /// Where its edges begin.
-    edges: u32,
-    /// Where its ends begin.
-    ends: u32,
+struct Header {
     /// Where any other non-empty segment leads.
     other: u32,
+    /// How many ends there are.
+    ends: u32,
+    /// How many edges there are.
+    edges: u32,
+    /// Words of the whole record.
+    size: u32,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Edge {
-    label: u32,
-    len: u32,
-    target: u32,
+impl Header {
+    const WORDS: usize = 4;
+
+    fn edges_at(self, state: u32) -> usize {
+        state as usize + Self::WORDS + Ends::WORDS * self.ends as usize
+    }
 }
 
 /// The matches that end at a node of the trie, as ranks: Patterns, then Prefixes and `**`.
@@ -73,6 +83,10 @@ struct Ends {
     /// From here to `end` when the path goes on.
     prefix: u32,
     end: u32,
+}
+
+impl Ends {
+    const WORDS: usize = 3;
 }
 
 /// The states that a path goes through.
@@ -91,8 +105,7 @@ impl Tree {
         let mut ended = walk.complete;
         // What ends deeper is mostly better, and the better the first find, the fewer are asked after it.
         for &state in walk.states[..walk.len].iter().rev() {
-            let [from, to] = [state, state + 1].map(|s| self.states[s as usize].ends as usize);
-            for ends in &self.ends[from..to] {
+            for ends in self.ends(state) {
                 let first = if ended { ends.pattern } else { ends.prefix };
                 if let Some(rank) = (first..ends.end.min(best)).find(|rank| holds(*rank)) {
                     best = rank;
@@ -123,27 +136,50 @@ impl Tree {
         walk
     }
 
+    fn header(&self, state: u32) -> Header {
+        let words = &self.words[state as usize..][..Header::WORDS];
+        Header { other: words[0], ends: words[1], edges: words[2], size: words[3] }
+    }
+
+    fn ends(&self, state: u32) -> impl Iterator<Item = Ends> {
+        let count = self.header(state).ends as usize;
+        let words = &self.words[state as usize + Header::WORDS..][..Ends::WORDS * count];
+        words.chunks_exact(Ends::WORDS).map(|ends| Ends { pattern: ends[0], prefix: ends[1], end: ends[2] })
+    }
+
     fn step(&self, state: u32, segment: &str) -> u32 {
-        let State { edges: from, other, .. } = self.states[state as usize];
-        let to = self.states[state as usize + 1].edges;
-        let edges = &self.edges[from as usize..to as usize];
-        let found = if edges.len() <= NARROW {
-            edges.iter().find(|edge| self.label(edge) == segment)
-        } else {
-            let own = |position: &u32| {
-                (from..to).contains(position) && self.label(&self.edges[*position as usize]) == segment
-            };
-            self.wide.find(self.hasher.hash_one((state, segment)), own).map(|at| &self.edges[*at as usize])
+        let header = self.header(state);
+        let found = match &self.wide {
+            Some(wide) if header.edges as usize > NARROW => {
+                let range = state..state + header.size;
+                let own = |edge: &u32| range.contains(edge) && self.follow(*edge as usize, segment).is_ok();
+                let edge = wide.edges.find(wide.hasher.hash_one((state, segment)), own);
+                edge.map(|edge| self.words[*edge as usize])
+            }
+            _ => {
+                let mut at = header.edges_at(state);
+                (0..header.edges).find_map(|_| match self.follow(at, segment) {
+                    Ok(target) => Some(target),
+                    Err(next) => {
+                        at = next;
+                        None
+                    }
+                })
+            }
         };
         match found {
-            Some(edge) => edge.target,
+            Some(target) => target,
             None if segment.is_empty() => NONE,
-            None => other,
+            None => header.other,
         }
     }
 
-    fn label(&self, edge: &Edge) -> &str {
-        &self.labels[edge.label as usize..(edge.label + edge.len) as usize]
+    /// Where the edge at `at` leads if `segment` is its label; else where the next edge is.
+    fn follow(&self, at: usize, segment: &str) -> Result<u32, usize> {
+        let len = self.words[at + 1] as usize;
+        let label = &self.words[at + 2..][..len.div_ceil(4)];
+        let is_same = len == segment.len() && label.iter().copied().eq(packed(segment));
+        if is_same { Ok(self.words[at]) } else { Err(at + 2 + label.len()) }
     }
 
     /// How many states a lookup of this path looks at.
@@ -151,6 +187,26 @@ impl Tree {
     pub(super) fn visits(&self, path: &str) -> usize {
         self.walk(path).len
     }
+
+    /// How many states and edges there are.
+    #[cfg(test)]
+    pub(super) fn size(&self) -> (usize, usize) {
+        let (mut at, mut states, mut edges) = (0, 0, 0);
+        while (at as usize) < self.words.len() {
+            let header = self.header(at);
+            (at, states, edges) = (at + header.size, states + 1, edges + header.edges as usize);
+        }
+        (states, edges)
+    }
+}
+
+/// A label in whole words, the last filled up with zeros.
+fn packed(label: &str) -> impl Iterator<Item = u32> {
+    label.as_bytes().chunks(4).map(|bytes| {
+        let mut word = [0; 4];
+        word[..bytes.len()].copy_from_slice(bytes);
+        u32::from_le_bytes(word)
+    })
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
+use std::ops::Range;
 
-use super::{Edge, Ends, NARROW, NONE, Path, RandomState, State, Tree};
+use super::{Ends, Header, NARROW, NONE, Path, Tree, Wide, packed};
 use crate::routing::order::Step;
 
 /// How much larger than the trie the states may get, in entries (states, edges and members of sets): a factor and
@@ -70,13 +71,20 @@ struct Sets<'t, 'a> {
     single: Vec<u32>,
     /// The states of larger sets.
     many: HashMap<Box<[u32]>, u32>,
-    labels: HashMap<&'a str, (u32, u32)>,
-    text: String,
     states: Vec<State>,
-    edges: Vec<Edge>,
+    edges: Vec<(&'a str, u32)>,
     ends: Vec<Ends>,
     /// Entries that may still be made.
     budget: usize,
+}
+
+/// A state whose place in memory is not yet known.
+struct State {
+    /// The state that any other non-empty segment leads to.
+    other: u32,
+    /// Its places in [`Sets::edges`] and [`Sets::ends`].
+    edges: Range<usize>,
+    ends: Range<usize>,
 }
 
 /// One node needs no allocation, and most sets have one.
@@ -102,9 +110,7 @@ impl<'t, 'a> Sets<'t, 'a> {
             members: Vec::with_capacity(trie.nodes.len()),
             single: vec![NONE; trie.nodes.len()],
             many: HashMap::new(),
-            labels: HashMap::new(),
-            text: String::new(),
-            states: Vec::with_capacity(trie.nodes.len() + 1),
+            states: Vec::with_capacity(trie.nodes.len()),
             edges: Vec::with_capacity(trie.nodes.len()),
             ends: Vec::new(),
             budget: trie.nodes.len().saturating_mul(GROWTH).saturating_add(FREE),
@@ -120,7 +126,6 @@ impl<'t, 'a> Sets<'t, 'a> {
             self.expand(set.nodes())?;
             at += 1;
         }
-        self.states.push(State { edges: index(self.edges.len()), ends: index(self.ends.len()), other: NONE });
         Some(self)
     }
 
@@ -128,8 +133,7 @@ impl<'t, 'a> Sets<'t, 'a> {
     fn expand(&mut self, set: &[u32]) -> Option<()> {
         let trie = self.trie;
         let nodes = || set.iter().map(|node| &trie.nodes[*node as usize]);
-        let mut state = State { edges: index(self.edges.len()), ends: index(self.ends.len()), other: NONE };
-        let first = self.ends.len();
+        let (first_edge, first) = (self.edges.len(), self.ends.len());
         self.ends.extend(nodes().filter_map(|node| node.ends));
         self.ends[first..].sort_unstable_by_key(|ends| ends.pattern);
 
@@ -147,17 +151,18 @@ impl<'t, 'a> Sets<'t, 'a> {
                 target.extend(&ones);
             }
             target.sort_unstable();
-            let (label, len) = self.intern(text);
             let target = self.state(&target)?;
-            self.edges.push(Edge { label, len, target });
+            self.edges.push((text, target));
         }
-        if !ones.is_empty() {
+        let other = if ones.is_empty() {
+            NONE
+        } else {
             target.clear();
             target.extend(&ones);
             target.sort_unstable();
-            state.other = self.state(&target)?;
-        }
-        self.states.push(state);
+            self.state(&target)?
+        };
+        self.states.push(State { other, edges: first_edge..self.edges.len(), ends: first..self.ends.len() });
         Some(())
     }
 
@@ -184,40 +189,65 @@ impl<'t, 'a> Sets<'t, 'a> {
         Some(new)
     }
 
-    fn intern(&mut self, text: &'a str) -> (u32, u32) {
-        let buffer = &mut self.text;
-        *self.labels.entry(text).or_insert_with(|| {
-            let start = index(buffer.len());
-            buffer.push_str(text);
-            (start, index(text.len()))
-        })
+    /// Lays the states out in memory.
+    fn finish(self) -> Tree {
+        let order = self.preorder();
+        let mut places = vec![NONE; self.states.len()];
+        let mut size = 0;
+        for &state in &order {
+            places[state as usize] = index(size);
+            size += self.words(&self.states[state as usize]);
+        }
+        let place = |state: u32| places.get(state as usize).copied().unwrap_or(NONE);
+        let mut words = Vec::with_capacity(size);
+        let mut wide = Wide::default();
+        let mut hashed: Vec<(u64, u32)> = Vec::new();
+        for &number in &order {
+            let state = &self.states[number as usize];
+            let edges = &self.edges[state.edges.clone()];
+            words.extend([place(state.other), index(state.ends.len()), index(edges.len()), index(self.words(state))]);
+            for ends in &self.ends[state.ends.clone()] {
+                words.extend([ends.pattern, ends.prefix, ends.end]);
+            }
+            for (label, target) in edges {
+                if edges.len() > NARROW {
+                    hashed.push((wide.hasher.hash_one((place(number), *label)), index(words.len())));
+                }
+                words.extend([place(*target), index(label.len())]);
+                words.extend(packed(label));
+            }
+        }
+        // Capacity is given, so no entry is ever hashed again.
+        wide.edges.reserve(hashed.len(), |_| 0);
+        for &(hash, at) in &hashed {
+            wide.edges.insert_unique(hash, at, |_| hash);
+        }
+        Tree { words: words.into(), wide: (!hashed.is_empty()).then(|| Box::new(wide)) }
     }
 
-    fn finish(self) -> Tree {
-        let mut tree = Tree {
-            states: self.states.into(),
-            edges: self.edges.into(),
-            ends: self.ends.into(),
-            labels: self.text.into(),
-            wide: hashbrown::HashTable::new(),
-            hasher: RandomState::default(),
-        };
-        let mut wide: Vec<(u64, u32)> = Vec::new();
-        for (state, bounds) in (0_u32..).zip(tree.states.windows(2)) {
-            let (from, to) = (bounds[0].edges, bounds[1].edges);
-            if (to - from) as usize > NARROW {
-                let hash = |at: u32| tree.hasher.hash_one((state, tree.label(&tree.edges[at as usize])));
-                wide.extend((from..to).map(|at| (hash(at), at)));
+    /// Words of a state's record.
+    fn words(&self, state: &State) -> usize {
+        let edges = self.edges[state.edges.clone()].iter().map(|(label, _)| 2 + label.len().div_ceil(4));
+        Header::WORDS + Ends::WORDS * state.ends.len() + edges.sum::<usize>()
+    }
+
+    /// All states, each right behind the one that leads to it first where that is possible.
+    fn preorder(&self) -> Vec<u32> {
+        let mut order = Vec::with_capacity(self.states.len());
+        let mut seen = vec![false; self.states.len()];
+        let mut next = vec![0_u32];
+        while let Some(number) = next.pop() {
+            // `NONE` is no position.
+            let Some(seen) = seen.get_mut(number as usize) else { continue };
+            if std::mem::replace(seen, true) {
+                continue;
             }
+            order.push(number);
+            let state = &self.states[number as usize];
+            next.push(state.other);
+            next.extend(self.edges[state.edges.clone()].iter().rev().map(|(_, target)| *target));
         }
-        if !wide.is_empty() {
-            // Capacity is given, so no entry is ever hashed again.
-            tree.wide = hashbrown::HashTable::with_capacity(wide.len());
-            for (hash, at) in wide {
-                tree.wide.insert_unique(hash, at, |_| hash);
-            }
-        }
-        tree
+        order
     }
 }
 
