@@ -4,6 +4,7 @@ mod cluster;
 mod files;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -107,6 +108,11 @@ impl App {
         let tables = Publisher::new(names, Arc::clone(&published), Arc::clone(&clusters), Arc::clone(&metrics));
         let shared = Shared::new(settings.clone(), workers, published, lifecycle, metrics);
         Ok(Self { settings, shared, listeners, tables, clusters, driver, admin })
+    }
+
+    /// The name and address of each listener; a port 0 of the settings is the real one here.
+    pub fn listeners(&self) -> impl Iterator<Item = (&str, SocketAddr)> {
+        self.listeners.iter().map(|bound| (&*bound.name, bound.address))
     }
 
     /// Serves until a signal and the drain after it.

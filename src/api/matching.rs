@@ -124,7 +124,7 @@ pub enum ConditionOperator {
     /// The whole value.
     #[default]
     Exact,
-    /// The start of the value, in a path also within a segment.
+    /// The start of the value; in a path whole segments.
     Prefix,
     /// The end of the value.
     Suffix,

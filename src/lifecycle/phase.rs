@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Phase {
-    /// Not everything is listed yet; no listener is bound.
+    /// Not everything is listed yet; connections are refused.
     Starting,
     /// Serves.
     Serving,
@@ -45,9 +45,10 @@ impl Phase {
         Self::NAMES[self as usize]
     }
 
-    /// Whether requests are served, not refused.
+    /// Whether requests are served, not refused. While starting, none can come before the first table is in use; one that
+    /// comes between the opening of the listeners and [`Phase::Serving`] is like any other.
     pub fn serves(self) -> bool {
-        matches!(self, Self::Serving | Self::LameDuck)
+        self <= Self::LameDuck
     }
 
     /// Whether an answer asks the client to leave (`connection: close`, GOAWAY).

@@ -430,6 +430,6 @@ fn phases_keep_their_order_and_names() {
         assert_eq!(phase.to_string(), Phase::NAMES[index]);
     }
     assert!(Phase::ALL.is_sorted());
-    assert!(Phase::LameDuck.serves() && !Phase::Draining.serves());
+    assert!(Phase::Starting.serves() && Phase::LameDuck.serves() && !Phase::Draining.serves());
     assert!(Phase::LameDuck.asks_to_leave() && !Phase::Serving.asks_to_leave());
 }

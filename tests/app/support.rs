@@ -1,0 +1,270 @@
+//! A gateway on a folder of manifests, origins that record, and a client that shows what it got.
+
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, LazyLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use lockgate::api;
+use lockgate::app::App;
+use lockgate::lifecycle::Signal;
+use lockgate::settings::{Listener, Settings};
+use lockgate::telemetry::logs::{self, Format, LogSettings, Logs};
+use parking_lot::Mutex;
+use tempfile::TempDir;
+use tokio::sync::mpsc;
+
+/// Longer than anything here takes; a test that waits this long has failed.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The subscriber belongs to the process.
+static LOGS: LazyLock<Arc<Logs>> = LazyLock::new(|| {
+    let settings = LogSettings { level: "off".into(), format: Format::Text, queue: 64 };
+    Arc::new(logs::init(&settings).unwrap())
+});
+
+/// A running gateway. Dropped, it drains and ends.
+pub(crate) struct Gateway {
+    manifests: TempDir,
+    address: SocketAddr,
+    signals: mpsc::Sender<Signal>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Gateway {
+    /// Serves `manifests`.
+    pub(crate) fn start(manifests: &str) -> Self {
+        Self::with(manifests, |_| {})
+    }
+
+    /// The same with other settings.
+    pub(crate) fn with(manifests: &str, change: impl FnOnce(&mut Settings)) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("main.yaml"), manifests).unwrap();
+        let loopback: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let mut settings = Settings {
+            manifests: Some(dir.path().to_owned()),
+            workers: 2,
+            listeners: vec![Listener { name: "http".into(), address: loopback }],
+            ..Settings::default()
+        };
+        settings.admin.address = loopback;
+        settings.admin.operator_address = loopback;
+        settings.drain.delay = api::Duration::default();
+        settings.drain.max_delay = api::Duration::default();
+        change(&mut settings);
+
+        let (signals, received) = mpsc::channel(1);
+        let (bound, address) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+            runtime.block_on(async {
+                let app = App::bind(settings).unwrap();
+                let (_, address) = app.listeners().next().unwrap();
+                bound.send(address).unwrap();
+                app.run(received, Arc::clone(&LOGS)).await.unwrap();
+            });
+        });
+        let address = address.recv().unwrap();
+        let gateway = Self { manifests: dir, address, signals, thread: Some(thread) };
+        until("the gateway listens", || TcpStream::connect(address).is_ok());
+        gateway
+    }
+
+    /// Writes a further file, or another text into one; `main.yaml` is the first.
+    pub(crate) fn apply(&self, file: &str, manifests: &str) {
+        // Written beside and renamed, so that no half of it is ever read.
+        let (path, draft) = (self.manifests.path().join(file), self.manifests.path().join(".draft"));
+        std::fs::write(&draft, manifests).unwrap();
+        std::fs::rename(draft, path).unwrap();
+    }
+
+    /// Deletes a file.
+    pub(crate) fn delete(&self, file: &str) {
+        std::fs::remove_file(self.manifests.path().join(file)).unwrap();
+    }
+
+    /// Sends these bytes on a connection of their own and reads one answer.
+    pub(crate) fn send(&self, bytes: &str) -> Answer {
+        Connection::open(self.address).send(bytes)
+    }
+
+    /// A `GET` with further header lines.
+    pub(crate) fn get(&self, url: &str, headers: &[&str]) -> Answer {
+        let (host, path) = url.split_at(url.find('/').unwrap());
+        let headers: String = headers.iter().map(|line| format!("{line}\r\n")).collect();
+        self.send(&format!("GET {path} HTTP/1.1\r\nhost: {host}\r\n{headers}\r\n"))
+    }
+
+    /// A connection to the gateway.
+    pub(crate) fn connect(&self) -> Connection {
+        Connection::open(self.address)
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _ = self.signals.try_send(Signal::Terminate);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+            && !std::thread::panicking()
+        {
+            panic!("the gateway failed");
+        }
+    }
+}
+
+/// A client's connection.
+pub(crate) struct Connection(BufReader<TcpStream>);
+
+impl Connection {
+    fn open(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Self(BufReader::new(stream))
+    }
+
+    /// Sends these bytes and reads one answer.
+    pub(crate) fn send(&mut self, bytes: &str) -> Answer {
+        self.0.get_mut().write_all(bytes.as_bytes()).unwrap();
+        let head = read_head(&mut self.0).expect("an answer");
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        let mut answer = Answer { status, head, body: String::new() };
+        let length = answer.header("content-length").map_or(0, |length| length.parse().unwrap());
+        let mut body = vec![0; length];
+        self.0.read_exact(&mut body).unwrap();
+        answer.body = String::from_utf8(body).unwrap();
+        answer
+    }
+}
+
+/// An answer with a known length.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    /// Status line and header lines as they came.
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+impl Answer {
+    /// The value of the first line of this name.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        header(&self.head, name)
+    }
+
+    /// Why the gateway made this answer itself.
+    pub(crate) fn reason(&self) -> &str {
+        self.header("x-lockgate-reason").unwrap_or("-")
+    }
+}
+
+/// The value of the first line of this name in a head.
+pub(crate) fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+    head.lines().find_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        key.eq_ignore_ascii_case(name).then(|| value.trim())
+    })
+}
+
+/// Everything up to the empty line; `None` at the end of the stream.
+fn read_head(stream: &mut impl BufRead) -> Option<String> {
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if stream.read_line(&mut head).unwrap_or(0) == 0 {
+            return None;
+        }
+    }
+    Some(head)
+}
+
+/// A backend that answers 200 with its name and keeps the head of every request.
+pub(crate) struct Origin {
+    pub(crate) name: &'static str,
+    address: SocketAddr,
+    heads: Arc<Mutex<Vec<String>>>,
+}
+
+impl Origin {
+    pub(crate) fn start(name: &'static str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let heads = Arc::new(Mutex::new(Vec::new()));
+        let record = Arc::clone(&heads);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let record = Arc::clone(&record);
+                std::thread::spawn(move || serve(stream, name, &record));
+            }
+        });
+        Self { name, address, heads }
+    }
+
+    /// The heads of all requests so far, as they came.
+    pub(crate) fn requests(&self) -> Vec<String> {
+        self.heads.lock().clone()
+    }
+
+    /// The head of the only request so far; forgets it.
+    pub(crate) fn take(&self) -> String {
+        let mut heads = self.heads.lock();
+        assert_eq!(heads.len(), 1, "{heads:?}");
+        heads.remove(0)
+    }
+}
+
+fn serve(stream: TcpStream, name: &str, record: &Mutex<Vec<String>>) {
+    let mut stream = BufReader::new(stream);
+    while let Some(head) = read_head(&mut stream) {
+        record.lock().push(head);
+        let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{name}", name.len());
+        if stream.get_mut().write_all(answer.as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+/// Waits for something to become true.
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < end, "never: {what}");
+        #[expect(clippy::disallowed_methods, reason = "no runtime runs on this thread")]
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A Service `name` on port 80 with a named target port.
+pub(crate) fn service(name: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\nspec: {{ports: [{{name: web, port: 80, targetPort: http}}]}}\n---\n"
+    )
+}
+
+/// An EndpointSlice of a Service with these origins, which share a port only when they are one.
+pub(crate) fn slice(name: &str, service: &str, origin: Option<&Origin>) -> String {
+    let port = origin.map_or(1, |origin| origin.address.port());
+    let mut text = format!(
+        "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\nmetadata:\n  name: {name}\n  labels: {{kubernetes.io/service-name: {service}}}\nports: [{{name: web, port: {port}}}]\nendpoints:"
+    );
+    match origin {
+        None => text += " []\n---\n",
+        Some(_) => _ = writeln!(text, "\n- {{addresses: [127.0.0.1], conditions: {{ready: true}}}}\n---"),
+    }
+    text
+}
+
+/// A Service with one origin.
+pub(crate) fn backend(origin: &Origin) -> String {
+    service(origin.name) + &slice(origin.name, origin.name, Some(origin))
+}
+
+/// A Selector for these hostnames (in YAML's flow form) and a Route of the same name with these rules.
+pub(crate) fn route(name: &str, hostnames: &str, rules: &str) -> String {
+    format!(
+        "apiVersion: lockgate.dev/v1alpha1\nkind: Selector\nmetadata: {{name: {name}}}\nspec: {{hostnames: {hostnames}}}\n---\n\
+         apiVersion: lockgate.dev/v1alpha1\nkind: Route\nmetadata: {{name: {name}}}\nspec:\n  selectors: [{{name: {name}}}]\n  rules:\n{rules}\n---\n"
+    )
+}
