@@ -17,7 +17,7 @@ mod matrix;
 mod names;
 mod order;
 pub mod path;
-mod query;
+pub mod query;
 mod regexes;
 mod selector;
 mod table;

@@ -95,6 +95,41 @@ pub(super) fn replacement_path(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "maxLength": 1024, "pattern": "^(/[!-\"$->@-~]*)?$"})
 }
 
+/// What replaces the match of a regular expression in a path: visible ASCII without query, fragment and `\`.
+pub(super) fn substitution(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "maxLength": 1024, "pattern": "^[!\"$->@-\\[\\]-~]*$"})
+}
+
+/// Names of query parameters.
+pub(super) fn query_names(_: &mut SchemaGenerator) -> Schema {
+    set_of(&json_schema!({"type": "string", "minLength": 1, "maxLength": 256}), 16)
+}
+
+/// Origins of CORS: a scheme, a host that may begin with `*`, and perhaps a port; or `*` (Gateway API, `CORSOrigin`).
+pub(super) fn cors_origins(_: &mut SchemaGenerator) -> Schema {
+    set_of(&text(253, "^(\\*|https?://((\\*\\.)?([a-zA-Z0-9-]+\\.)*[a-zA-Z0-9-]+|\\*)(:[0-9]{1,5})?)$"), 64)
+}
+
+/// Names of headers, or `*`, which is a token too.
+pub(super) fn cors_headers(_: &mut SchemaGenerator) -> Schema {
+    set_of(&text(256, &format!("^{TOKEN}$")), 64)
+}
+
+/// Seconds that the answer to a preflight may be kept.
+pub(super) fn max_age(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "integer", "format": "int32", "minimum": 1, "maximum": i32::MAX})
+}
+
+/// The upper part of a fraction.
+pub(super) fn numerator(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "integer", "format": "int32", "minimum": 0, "maximum": i32::MAX})
+}
+
+/// The lower part of a fraction.
+pub(super) fn denominator(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "integer", "format": "int32", "minimum": 1, "maximum": i32::MAX})
+}
+
 /// What makes a request retry.
 pub(super) fn retry_when(_: &mut SchemaGenerator) -> Schema {
     set_of(&text(32, "^(connect-failure|reset|timeout|5[0-9][0-9]|429)$"), 16)
