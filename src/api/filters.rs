@@ -126,9 +126,11 @@ pub struct BackendFilter {
     pub r#type: BackendFilterType,
     /// Changes headers on the way to this backend.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "fields::backend_headers")]
     pub request_header_modifier: Option<HeaderModifier>,
     /// Changes headers of this backend's answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "fields::backend_headers")]
     pub response_header_modifier: Option<HeaderModifier>,
 }
 

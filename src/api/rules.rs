@@ -29,7 +29,7 @@ pub(super) struct Rule<T: 'static> {
 
 /// A rule as CEL over `self`. CEL's cost limit is for one expression at the most objects that the lists around it allow:
 /// inside nested lists there is room for a short one only. The whole schema may cost ten times as much as one expression,
-/// of which the Route's now takes about two thirds, nearly all for the paths of matches.
+/// of which the Route's now takes about three quarters, most of it for the paths of matches.
 pub(super) enum Cel {
     /// One expression.
     Whole(&'static str),
