@@ -17,6 +17,7 @@ mod matrix;
 mod names;
 mod order;
 pub mod path;
+pub mod preflight;
 pub mod query;
 mod regexes;
 mod selector;

@@ -5,8 +5,7 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Response, StatusCode};
 
 use super::body::ResponseBody;
-use crate::ir::{Allowed, Cors, Filter, Origins, Rule};
-use crate::routing::{Found, ListenerIndex, Miss, Request, RouteTable};
+use crate::ir::{Allowed, Cors, Origins};
 
 const PREFIX: &str = "access-control-";
 const ANY: HeaderValue = HeaderValue::from_static("*");
@@ -14,40 +13,6 @@ const TRUE: HeaderValue = HeaderValue::from_static("true");
 const ORIGIN: HeaderValue = HeaderValue::from_static("origin");
 const ALL_ASKED: HeaderValue =
     HeaderValue::from_static("origin, access-control-request-method, access-control-request-headers");
-
-/// The CORS filter of a rule: it comes before all others.
-pub(super) fn of(rule: &Rule) -> Option<&Cors> {
-    match rule.filters.first() {
-        Some(Filter::Cors(cors)) => Some(cors),
-        _ => None,
-    }
-}
-
-/// The method that a preflight asks for; `None` for any other request.
-pub(super) fn preflight(method: &Method, headers: &HeaderMap) -> Option<Method> {
-    if *method != Method::OPTIONS || !headers.contains_key(header::ORIGIN) {
-        return None;
-    }
-    let asked = headers.get(header::ACCESS_CONTROL_REQUEST_METHOD)?;
-    Method::from_bytes(asked.as_bytes()).ok()
-}
-
-/// The rule of a request. That of a preflight is the one that would take the request it asks for, if that has the filter:
-/// a rule for GET need not name OPTIONS.
-pub(super) fn find<'a, P>(
-    table: &'a RouteTable<P>,
-    listener: ListenerIndex,
-    request: &Request<'_>,
-    asked: Option<&Method>,
-) -> Result<Found<'a, P>, Miss> {
-    if let Some(method) = asked
-        && let Ok(found) = table.find(listener, &Request { method, ..*request })
-        && of(found.rule).is_some()
-    {
-        return Ok(found);
-    }
-    table.find(listener, request)
-}
 
 /// What an answer says to pages of other origins.
 #[derive(Debug)]

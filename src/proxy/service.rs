@@ -22,7 +22,7 @@ use super::target::{self, LocationError, RequestTarget};
 use super::{filters, mirror};
 use crate::ir::{self, Action};
 use crate::publish::{Limiter, RuleRuntime};
-use crate::routing::{self, Miss, Now};
+use crate::routing::{self, Miss, Now, preflight};
 use crate::telemetry::metrics::Refusal;
 
 /// The scheme of the listeners there are: plain HTTP.
@@ -86,7 +86,7 @@ async fn answer(
         routing::path::normalise(parts.uri.path()).map_err(|e| Failure::because(Refusal::BadPath, e.reason()))?;
     let settings = &worker.shared.settings;
     let snapshot = worker.snapshot();
-    let asked = cors::preflight(&parts.method, &parts.headers);
+    let asked = preflight::asked(&parts.method, &parts.headers);
     let lookup = routing::Request {
         method: &parts.method,
         host: authority.as_ref().map_or("", |authority| &authority.host),
@@ -96,7 +96,7 @@ async fn answer(
         client_ip: client.peer.client_ip(&parts.headers, &settings.trusted_proxies),
         now: Now::Ask(SystemTime::now),
     };
-    let found = cors::find(&snapshot.table, client.listener, &lookup, asked.as_ref());
+    let found = snapshot.table.find_asked(client.listener, &lookup, asked.as_ref());
     let found = found.map_err(|miss| {
         let reason = match miss {
             Miss::NoHost | Miss::NoSelector => Refusal::NoSelector,
@@ -106,14 +106,13 @@ async fn answer(
     })?;
     let rule: &ir::Rule = found.rule;
     client.conn().matched(snapshot.clone(), found.key, rule.timeouts.idle);
-    if let Action::Invalid { reason } = &rule.action {
-        return Err(Failure::because(Refusal::InvalidRule, reason));
-    }
-    if let Some(filter) = cors::of(rule) {
-        if let Some(asked) = &asked {
-            return Ok(cors::answer(filter, asked, &parts.headers));
+    if let Some(filter) = preflight::cors(rule) {
+        match &asked {
+            Some(asked) if !matches!(rule.action, Action::Invalid { .. }) => {
+                return Ok(cors::answer(filter, asked, &parts.headers));
+            }
+            _ => *grant = Some(Grant::new(filter, &parts.headers)),
         }
-        *grant = Some(Grant::new(filter, &parts.headers));
     }
     admit(worker, exchange, rule, found.payload, body.size_hint().lower()).await?;
 

@@ -148,13 +148,3 @@ fn stars_name_what_is_asked_for() {
         assert_eq!(preflighted(&filter, nothing), told[1..], "{nothing:?}");
     }
 }
-
-#[test]
-fn a_preflight_is_options_with_an_origin_and_a_method() {
-    let asked = [FOO[0], ("access-control-request-method", "PUT")];
-    assert_eq!(preflight(&Method::OPTIONS, &headers(&asked)), Some(Method::PUT));
-    assert_eq!(preflight(&Method::GET, &headers(&asked)), None);
-    assert_eq!(preflight(&Method::OPTIONS, &headers(&asked[..1])), None);
-    assert_eq!(preflight(&Method::OPTIONS, &headers(&asked[1..])), None);
-    assert_eq!(preflight(&Method::OPTIONS, &headers(&[FOO[0], ("access-control-request-method", "a b")])), None);
-}

@@ -1,6 +1,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use http_body_util::{Empty, Full};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 use tokio::task::LocalSet;
 use tokio::time::Instant;
@@ -108,6 +109,61 @@ async fn a_body_is_copied_whole_or_not_at_all() {
             assert_eq!(worker.copies.get(), 1);
             ended(&worker).await;
             assert_eq!(counted(&metrics, "timeout"), 1, "the mirror did not read it all");
+        })
+        .await;
+}
+
+/// Begins one copy and gives how long it took to end, and the mirror, with which its series would go.
+async fn one_copy(metrics: &Arc<Metrics>, port: u16) -> (Duration, [Mirror; 1]) {
+    let (worker, mirrors) = (worker(metrics), [mirror_of(metrics, port)]);
+    let started = Instant::now();
+    copies(&worker, &mirrors, &head("GET"), &Empty::<Bytes>::new());
+    ended(&worker).await;
+    (started.elapsed(), mirrors)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mirror_that_never_connects_has_its_own_limit() {
+    LocalSet::new()
+        .run_until(async {
+            let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+            let any = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+            socket.bind(&any.into()).unwrap();
+            socket.listen(0).unwrap();
+            let address = socket.local_addr().unwrap();
+            // With its queue full, the kernel answers no more connects.
+            let waiting = [(); 4].map(|()| {
+                let client = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+                client.set_nonblocking(true).unwrap();
+                let _ = client.connect(&address);
+                client
+            });
+            let metrics = Metrics::new(1, Buckets::default());
+            let (took, _mirror) = one_copy(&metrics, address.as_socket().unwrap().port()).await;
+            drop(waiting);
+            assert!(took >= CONNECT_TIMEOUT && took < TIMEOUT, "{took:?}");
+            assert_eq!(counted(&metrics, "failed"), 1);
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_without_end_is_cut() {
+    LocalSet::new()
+        .run_until(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let port = listener.local_addr().unwrap().port();
+            let talking = tokio::task::spawn_local(async move {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").await.unwrap();
+                let chunk = format!("1000\r\n{}\r\n", "x".repeat(0x1000));
+                while stream.write_all(chunk.as_bytes()).await.is_ok() {}
+            });
+            let metrics = Metrics::new(1, Buckets::default());
+            let (took, _mirror) = one_copy(&metrics, port).await;
+            assert!(took < TIMEOUT, "{took:?}");
+            assert_eq!(counted(&metrics, "answered"), 1);
+            talking.await.unwrap();
         })
         .await;
 }
