@@ -15,12 +15,13 @@ pub mod schema;
 mod selector;
 mod validate;
 
-pub use backend::{Backend, BackendPort};
+pub use backend::{Backend, BackendPort, BackendReference};
 pub use byte_size::{ByteSize, ByteSizeError};
 pub use crd::{crds, crds_yaml};
 pub use duration::{Duration, DurationError};
 pub use filters::{
-    DirectResponse, Filter, FilterType, Header, HeaderModifier, PathModifier, PathModifierType, RedirectScheme,
+    BackendFilter, BackendFilterType, Cors, DirectResponse, Filter, FilterType, Fraction, Header, HeaderModifier,
+    PathModifier, PathModifierType, QueryModifier, QueryParameter, RedirectScheme, RegexReplacement, RequestMirror,
     RequestRedirect, UrlRewrite,
 };
 pub use grant::{ReferenceGrant, ReferenceGrantFrom, ReferenceGrantSpec, ReferenceGrantTo};

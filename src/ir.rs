@@ -5,7 +5,10 @@
 
 mod cluster;
 mod condition;
+mod cors;
+mod filter;
 mod pattern;
+mod rewrite;
 mod rule;
 
 use std::fmt;
@@ -15,10 +18,13 @@ use serde::Serialize;
 
 pub use self::cluster::{Cluster, ClusterId, Endpoint, EndpointSet, EndpointState, Target};
 pub use self::condition::{Condition, ConditionSet, Mode, Predicate, Source, StringTest, TimePoint};
+pub use self::cors::{Allowed, Cors, InvalidOrigin, OriginPattern, Origins};
+pub use self::filter::{DirectResponse, Filter, HeaderEdit, Mirror, PathRewrite, QueryEdit, Redirect};
 pub use self::pattern::{Hostname, InvalidHostname, InvalidPattern, MAX_SEGMENTS, PathPattern, Regex, Segment};
+pub use self::rewrite::{InvalidRewrite, RegexRewrite, TooLong};
 pub use self::rule::{
-    Action, Backend, BackendTarget, DirectResponse, Filter, HeaderEdit, HeaderMatch, HeaderTest, Limits, LoadBalancing,
-    Match, PathMatch, PathRewrite, QueryMatch, Redirect, Retry, RetryOn, Rule, RuleName, Timeouts, UpstreamLimits,
+    Action, Backend, BackendTarget, HeaderMatch, HeaderTest, Limits, LoadBalancing, Match, PathMatch, QueryMatch,
+    Retry, RetryOn, Rule, RuleName, Timeouts, UpstreamLimits,
 };
 
 /// What one source contributes: the Selectors that have a place in the table with their rules, the Clusters they

@@ -7,11 +7,15 @@
 pub mod accept;
 mod body;
 mod connection;
+mod cors;
 mod error;
 mod exchange;
+mod filters;
 mod forward;
 mod headers;
 mod io;
+mod mirror;
+mod query;
 mod service;
 mod target;
 mod watchdog;
@@ -114,6 +118,10 @@ pub struct Worker {
     unmatched: Arc<RuleMetrics>,
     watchdog: Rc<Watchdog>,
     pools: Pools<RequestBody>,
+    /// Connections for copies of requests.
+    mirrors: Pools<RequestBody>,
+    /// Copies of requests on their way.
+    copies: Cell<usize>,
     server: http1::Builder,
     random: RefCell<Random>,
     snapshot: RefCell<Held>,
@@ -136,6 +144,8 @@ impl Worker {
             unmatched: shared.metrics.unmatched(),
             watchdog: Watchdog::new(),
             pools: Pools::new(index, seed),
+            mirrors: Pools::for_mirrors(index, seed),
+            copies: Cell::new(0),
             server: connection::server(&shared.settings.limits),
             random: RefCell::new(Random::new(seed.rotate_left(32))),
             generation: Cell::new(snapshot.generation),
@@ -198,7 +208,9 @@ impl Worker {
                 }
                 _ = maintenance.tick() => {
                     self.snapshot();
-                    self.pools.maintain(self.watchdog.tick());
+                    let now = self.watchdog.tick();
+                    self.pools.maintain(now);
+                    self.mirrors.maintain(now);
                 }
                 Some(question) = questions.recv() => {
                     // Whoever asked may have stopped waiting.

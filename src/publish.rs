@@ -42,6 +42,18 @@ pub struct RuleRuntime {
     pub targets: Vec<Target>,
     /// Chooses among `targets`; `None` where no backend has a weight.
     pub weights: Option<Weights>,
+    /// Where copies of requests go.
+    pub mirrors: Vec<Mirror>,
+}
+
+/// Where copies go, and of which share of requests.
+pub struct Mirror {
+    /// The Cluster that gets the copies.
+    pub cluster: Arc<Cluster>,
+    /// This many of `denominator`.
+    pub numerator: u32,
+    /// Never 0.
+    pub denominator: u32,
 }
 
 /// Where one backend's requests go.
@@ -241,7 +253,7 @@ fn runtime(
 ) -> RuleRuntime {
     let state = states.get(selector, rule);
     let Action::Forward(backends) = &rule.action else {
-        return RuleRuntime { state, targets: Vec::new(), weights: None };
+        return RuleRuntime { state, targets: Vec::new(), weights: None, mirrors: Vec::new() };
     };
     let target = |backend: &ir::Backend| match &backend.target {
         BackendTarget::Invalid { reason } => Target::Invalid { reason },
@@ -252,7 +264,19 @@ fn runtime(
         },
     };
     let weights: Vec<u32> = backends.iter().map(|b| b.weight).collect();
-    RuleRuntime { state, targets: backends.iter().map(target).collect(), weights: Weights::new(&weights) }
+    let mirror = |filter: &ir::Filter| match filter {
+        ir::Filter::Mirror(mirror) => {
+            let ir::Mirror { cluster, numerator, denominator } = mirror;
+            Some(Mirror { cluster: clusters.get(cluster)?, numerator: *numerator, denominator: *denominator })
+        }
+        _ => None,
+    };
+    RuleRuntime {
+        state,
+        targets: backends.iter().map(target).collect(),
+        weights: Weights::new(&weights),
+        mirrors: rule.filters.iter().filter_map(mirror).collect(),
+    }
 }
 
 impl RuleRuntime {

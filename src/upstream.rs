@@ -32,8 +32,10 @@ pub struct Endpoint {
     pub uid: u64,
     /// Where to connect.
     pub addr: SocketAddr,
-    /// Open connections of the whole process.
+    /// Open connections of the whole process that carry requests.
     pub connections: AtomicU32,
+    /// Open connections of the whole process that carry copies for mirrors: they take no place of a request's.
+    pub mirror_connections: AtomicU32,
     /// Requests of the whole process; counted only for rules that balance by it.
     pub in_flight: AtomicU32,
     /// Requests that wait for a connection.
@@ -51,6 +53,7 @@ impl Endpoint {
             uid,
             addr,
             connections: AtomicU32::new(0),
+            mirror_connections: AtomicU32::new(0),
             in_flight: AtomicU32::new(0),
             waiters: AtomicU32::new(0),
             released: Notify::new(),

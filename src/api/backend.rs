@@ -6,7 +6,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::{fields, rules};
+use super::{BackendFilter, fields, rules};
 
 /// A Service port, or a host and port outside the cluster, with its share of the rule's requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -30,12 +30,46 @@ pub struct Backend {
     #[serde(default = "Backend::one")]
     #[schemars(schema_with = "fields::weight")]
     pub weight: u32,
+    /// What is done to the requests of this backend and to its answers, after the rule's own filters.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 2), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub filters: Vec<BackendFilter>,
 }
 
 impl Backend {
     const fn one() -> u32 {
         1
     }
+
+    /// What it names, without its share and filters.
+    pub fn reference(&self) -> BackendReference {
+        BackendReference {
+            service: self.service.clone(),
+            namespace: self.namespace.clone(),
+            host: self.host.clone(),
+            port: self.port.clone(),
+        }
+    }
+}
+
+/// A Service port, or a host and port outside the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend("x-kubernetes-validations" = rules::cel::<BackendReference>()))]
+pub struct BackendReference {
+    /// The Service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "fields::label_name")]
+    pub service: Option<String>,
+    /// The Service's namespace; the Route's own when absent. Another one must let the Route in by a `ReferenceGrant`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "fields::label_name")]
+    pub namespace: Option<String>,
+    /// A hostname or IP address outside the cluster, where the gateway's settings allow it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "fields::host_or_address")]
+    pub host: Option<String>,
+    /// The port: a number, or the name of the Service's port.
+    pub port: BackendPort,
 }
 
 /// A port by number or by name.

@@ -2,8 +2,9 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement;
 use schemars::{Schema, SchemaGenerator, json_schema};
+use serde_json::{Value, json};
 
-use super::rules;
+use super::{HeaderModifier, OWN_HEADERS, rules};
 
 /// One label as in RFC 1123, lower case.
 const LABEL: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
@@ -93,6 +94,58 @@ pub(super) fn path_value(_: &mut SchemaGenerator) -> Schema {
 /// The path of a rewrite or a redirect: visible ASCII without query and fragment.
 pub(super) fn replacement_path(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "maxLength": 1024, "pattern": "^(/[!-\"$->@-~]*)?$"})
+}
+
+/// Changes to the headers of one backend. Lists within lists leave no room for the rule on each header: a pattern, which
+/// costs nothing, says the same with fewer words.
+pub(super) fn backend_headers(generator: &mut SchemaGenerator) -> Schema {
+    let mut schema = generator.subschema_for::<HeaderModifier>();
+    let own = format!("(?i)^({})$", OWN_HEADERS.join("|"));
+    for list in ["set", "add"] {
+        let Some(header) = schema.pointer_mut(&format!("/properties/{list}/items")) else { continue };
+        if let Some(header) = header.as_object_mut() {
+            header.remove("x-kubernetes-validations");
+        }
+        if let Some(name) = header.pointer_mut("/properties/name").and_then(Value::as_object_mut) {
+            name.insert("not".to_owned(), json!({"pattern": own}));
+        }
+    }
+    schema
+}
+
+/// What replaces the match of a regular expression in a path: visible ASCII without query, fragment and `\`.
+pub(super) fn substitution(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "maxLength": 1024, "pattern": "^[!\"$->@-\\[\\]-~]*$"})
+}
+
+/// Names of query parameters.
+pub(super) fn query_names(_: &mut SchemaGenerator) -> Schema {
+    set_of(&json_schema!({"type": "string", "minLength": 1, "maxLength": 256}), 16)
+}
+
+/// Origins of CORS: a scheme, a host that may begin with `*`, and perhaps a port; or `*` (Gateway API, `CORSOrigin`).
+pub(super) fn cors_origins(_: &mut SchemaGenerator) -> Schema {
+    set_of(&text(253, "^(\\*|https?://((\\*\\.)?([a-zA-Z0-9-]+\\.)*[a-zA-Z0-9-]+|\\*)(:[0-9]{1,5})?)$"), 64)
+}
+
+/// Names of headers, or `*`, which is a token too.
+pub(super) fn cors_headers(_: &mut SchemaGenerator) -> Schema {
+    set_of(&text(256, &format!("^{TOKEN}$")), 64)
+}
+
+/// Seconds that the answer to a preflight may be kept.
+pub(super) fn max_age(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "integer", "format": "int32", "minimum": 1, "maximum": i32::MAX})
+}
+
+/// The upper part of a fraction.
+pub(super) fn numerator(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "integer", "format": "int32", "minimum": 0, "maximum": i32::MAX})
+}
+
+/// The lower part of a fraction.
+pub(super) fn denominator(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "integer", "format": "int32", "minimum": 1, "maximum": i32::MAX})
 }
 
 /// What makes a request retry.

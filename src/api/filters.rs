@@ -1,9 +1,17 @@
-//! What a rule does to a request or an answer on the way. The forms are Gateway API's.
+//! What a rule does to a request or an answer on the way. The forms are Gateway API's, where it has one.
+
+use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{fields, rules};
+
+mod cors;
+mod mirror;
+
+pub use cors::Cors;
+pub use mirror::{Fraction, RequestMirror};
 
 /// Which of a filter's members is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -12,6 +20,13 @@ pub enum FilterType {
     RequestHeaderModifier,
     /// Changes headers on the way to the client.
     ResponseHeaderModifier,
+    /// Changes query parameters on the way to the backend.
+    RequestQueryModifier,
+    /// Answers preflights, and lets pages of other origins read answers.
+    #[serde(rename = "CORS")]
+    Cors,
+    /// Sends copies of requests to another backend, whose answers nobody sees.
+    RequestMirror,
     /// Changes host and path on the way to the backend.
     #[serde(rename = "URLRewrite")]
     UrlRewrite,
@@ -19,6 +34,16 @@ pub enum FilterType {
     RequestRedirect,
     /// Answers with a fixed response.
     DirectResponse,
+}
+
+impl fmt::Display for FilterType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UrlRewrite => f.write_str("URLRewrite"),
+            Self::Cors => f.write_str("CORS"),
+            other => write!(f, "{other:?}"),
+        }
+    }
 }
 
 /// One filter: a type and the member of the same name.
@@ -34,6 +59,15 @@ pub struct Filter {
     /// Changes headers on the way to the client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response_header_modifier: Option<HeaderModifier>,
+    /// Changes query parameters on the way to the backend.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_query_modifier: Option<QueryModifier>,
+    /// Answers preflights, and lets pages of other origins read answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cors: Option<Cors>,
+    /// Sends copies of requests to another backend, whose answers nobody sees.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_mirror: Option<RequestMirror>,
     /// Changes host and path on the way to the backend.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url_rewrite: Option<UrlRewrite>,
@@ -74,6 +108,60 @@ pub struct HeaderModifier {
     pub remove: Vec<String>,
 }
 
+/// Which of a backend's filter's members is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum BackendFilterType {
+    /// Changes headers on the way to this backend.
+    RequestHeaderModifier,
+    /// Changes headers of this backend's answers.
+    ResponseHeaderModifier,
+}
+
+/// A filter for the requests of one backend: a type and the member of the same name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = rules::cel::<BackendFilter>()))]
+pub struct BackendFilter {
+    /// Which member is set.
+    pub r#type: BackendFilterType,
+    /// Changes headers on the way to this backend.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "fields::backend_headers")]
+    pub request_header_modifier: Option<HeaderModifier>,
+    /// Changes headers of this backend's answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "fields::backend_headers")]
+    pub response_header_modifier: Option<HeaderModifier>,
+}
+
+/// A query parameter and its value, as they are after percent-decoding.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub struct QueryParameter {
+    /// The parameter's name, case-sensitive.
+    #[schemars(length(min = 1, max = 256))]
+    pub name: String,
+    /// The parameter's value.
+    #[schemars(length(max = 4096))]
+    pub value: String,
+}
+
+/// Changes to query parameters; all others keep their bytes and their order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub struct QueryModifier {
+    /// Parameters that replace all of the same name, at the place of the first, else at the end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub set: Vec<QueryParameter>,
+    /// Parameters that are added at the end, beside those of the same name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub add: Vec<QueryParameter>,
+    /// Names of parameters to take away, all of the name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "fields::query_names")]
+    pub remove: Vec<String>,
+}
+
 /// Which part of a path is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum PathModifierType {
@@ -81,6 +169,8 @@ pub enum PathModifierType {
     ReplaceFullPath,
     /// The prefix by which the rule matched.
     ReplacePrefixMatch,
+    /// The first part that a regular expression matches.
+    ReplaceRegexMatch,
 }
 
 /// A change of the path; the query stays.
@@ -98,6 +188,20 @@ pub struct PathModifier {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "fields::replacement_path")]
     pub replace_prefix_match: Option<String>,
+    /// What replaces the first part of the path that a regular expression matches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replace_regex_match: Option<RegexReplacement>,
+}
+
+/// A replacement of the first part of the path that a regular expression matches; no match changes nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub struct RegexReplacement {
+    /// The regular expression, linear in time. It matches anywhere in the normalised path; `^` and `$` stand for its ends.
+    #[schemars(schema_with = "fields::path_value")]
+    pub pattern: String,
+    /// What replaces the match: text with `$1` or `${name}` for captures, `$0` for the match and `$$` for a dollar sign.
+    #[schemars(schema_with = "fields::substitution")]
+    pub substitution: String,
 }
 
 /// Changes host and path on the way to the backend.
@@ -138,7 +242,7 @@ pub struct RequestRedirect {
     /// The path; the request's own when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<PathModifier>,
-    /// The port; when absent the scheme's if one is given, else the listener's.
+    /// The port; when absent the usual one of the scheme if one is given, else that of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "fields::port_number")]
     pub port: Option<u16>,

@@ -4,14 +4,16 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement;
 use serde_json::{Value, json};
 
 use super::{
-    AllowedNamespaces, Backend, BackendPort, Condition, ConsistentHash, Filter, FilterType, Header, HeaderMatch,
-    LoadBalancing, LoadBalancingType, NamespacesFrom, PathMatch, PathMatchType, PathModifier, PathModifierType,
-    QueryMatch, RequestRedirect, RouteRule, RouteSpec, SelectorSpec, SelectorTls, Timeouts, TlsMode, UrlRewrite,
-    ValueMatchType,
+    AllowedNamespaces, Backend, BackendPort, BackendReference, Condition, ConsistentHash, Filter, FilterType,
+    HeaderMatch, LoadBalancing, LoadBalancingType, NamespacesFrom, PathMatch, PathMatchType, PathModifierType,
+    QueryMatch, RouteRule, RouteSpec, SelectorSpec, SelectorTls, Timeouts, TlsMode, ValueMatchType,
 };
 
 mod conditions;
+mod filters;
 mod paths;
+
+pub use filters::OWN_HEADERS;
 
 pub(super) use conditions::selector_match;
 
@@ -27,7 +29,7 @@ pub(super) struct Rule<T: 'static> {
 
 /// A rule as CEL over `self`. CEL's cost limit is for one expression at the most objects that the lists around it allow:
 /// inside nested lists there is room for a short one only. The whole schema may cost ten times as much as one expression,
-/// of which the Route's now takes about two thirds, nearly all for the paths of matches.
+/// of which the Route's now takes about three quarters, most of it for the paths of matches.
 pub(super) enum Cel {
     /// One expression.
     Whole(&'static str),
@@ -124,6 +126,10 @@ fn answers(filter: &Filter) -> bool {
     matches!(filter.r#type, FilterType::RequestRedirect | FilterType::DirectResponse)
 }
 
+fn is_for_backends_only(filter: &Filter) -> bool {
+    matches!(filter.r#type, FilterType::RequestQueryModifier | FilterType::RequestMirror)
+}
+
 fn at_most_one(rule: &RouteRule, types: &[FilterType]) -> bool {
     rule.filters.iter().filter(|filter| types.contains(&filter.r#type)).count() <= 1
 }
@@ -169,6 +175,22 @@ impl Ruled for RouteRule {
             |rule| at_most_one(rule, &[FilterType::ResponseHeaderModifier]),
         ),
         Rule::new(
+            "!has(self.filters) || self.filters.filter(f, f.type == 'RequestQueryModifier').size() <= 1",
+            "RequestQueryModifier cannot be repeated in a rule",
+            |rule| at_most_one(rule, &[FilterType::RequestQueryModifier]),
+        ),
+        Rule::new(
+            "!has(self.filters) || self.filters.filter(f, f.type == 'CORS').size() <= 1",
+            "CORS cannot be repeated in a rule",
+            |rule| at_most_one(rule, &[FilterType::Cors]),
+        ),
+        Rule::new(
+            "!has(self.filters) || !self.filters.exists(f, f.type in ['RequestRedirect', 'DirectResponse']) || \
+             !self.filters.exists(f, f.type in ['RequestQueryModifier', 'RequestMirror'])",
+            "RequestQueryModifier and RequestMirror go with backends, not with RequestRedirect or DirectResponse",
+            |rule| !rule.filters.iter().any(answers) || !rule.filters.iter().any(is_for_backends_only),
+        ),
+        Rule::new(
             "!has(self.matches) || self.matches.all(m, m.path.type == 'Prefix') || !has(self.filters) || \
              !self.filters.exists(f, \
              f.?urlRewrite.path.type.orValue('') == 'ReplacePrefixMatch' || \
@@ -182,115 +204,37 @@ impl Ruled for RouteRule {
     ];
 }
 
-macro_rules! member_rule {
-    ($name:literal, $member:literal, $type:ident, $field:ident) => {
-        Rule::new(
-            concat!("(self.type == '", $name, "') == has(self.", $member, ")"),
-            concat!($member, " is required with type ", $name, " and not allowed otherwise"),
-            |filter| (filter.r#type == FilterType::$type) == filter.$field.is_some(),
-        )
+/// What names a Service port or a host and port, with these members and rules.
+macro_rules! names_a_backend {
+    ($type:ident) => {
+        impl Ruled for $type {
+            const RULES: &'static [Rule<Self>] = &[
+                Rule::new("has(self.service) != has(self.host)", "a backend needs either service or host", |backend| {
+                    backend.service.is_some() != backend.host.is_some()
+                }),
+                Rule::new(
+                    "!has(self.host) || !has(self.__namespace__)",
+                    "namespace goes with service, not with host",
+                    |backend| backend.host.is_none() || backend.namespace.is_none(),
+                ),
+                Rule::new("!has(self.host) || type(self.port) == int", "the port of a host is a number", |backend| {
+                    backend.host.is_none() || matches!(backend.port, BackendPort::Number(_))
+                }),
+                Rule::new(
+                    "type(self.port) == int || self.port.matches('[a-z]')",
+                    "the name of a port has a letter in it; a port number is written without quotes",
+                    |backend| match &backend.port {
+                        BackendPort::Number(_) => true,
+                        BackendPort::Name(name) => name.contains(|c: char| c.is_ascii_lowercase()),
+                    },
+                ),
+            ];
+        }
     };
 }
 
-impl Ruled for Filter {
-    const RULES: &'static [Rule<Self>] = &[
-        member_rule!("RequestHeaderModifier", "requestHeaderModifier", RequestHeaderModifier, request_header_modifier),
-        member_rule!(
-            "ResponseHeaderModifier",
-            "responseHeaderModifier",
-            ResponseHeaderModifier,
-            response_header_modifier
-        ),
-        member_rule!("URLRewrite", "urlRewrite", UrlRewrite, url_rewrite),
-        member_rule!("RequestRedirect", "requestRedirect", RequestRedirect, request_redirect),
-        member_rule!("DirectResponse", "directResponse", DirectResponse, direct_response),
-    ];
-}
-
-/// Fields that frame a message, name its target or belong to one connection: the gateway's own, not for users to set
-/// (RFC 9110, section 7.6.1). In lower case.
-pub const OWN_HEADERS: [&str; 9] = [
-    "connection",
-    "content-length",
-    "host",
-    "keep-alive",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
-
-const OWN_HEADER_MESSAGE: &str = "Connection, Content-Length, Host, Keep-Alive, Proxy-Connection, TE, Trailer, \
-                                  Transfer-Encoding and Upgrade are the gateway's own and cannot be set";
-
-impl Ruled for Header {
-    const RULES: &'static [Rule<Self>] = &[Rule::new(
-        "!(self.name.lowerAscii() in ['connection', 'content-length', 'host', 'keep-alive', 'proxy-connection', 'te', \
-         'trailer', 'transfer-encoding', 'upgrade'])",
-        OWN_HEADER_MESSAGE,
-        |header| !OWN_HEADERS.contains(&header.name.to_ascii_lowercase().as_str()),
-    )];
-}
-
-impl Ruled for PathModifier {
-    const RULES: &'static [Rule<Self>] = &[
-        Rule::new(
-            "(self.type == 'ReplaceFullPath') == has(self.replaceFullPath)",
-            "replaceFullPath is required with type ReplaceFullPath and not allowed otherwise",
-            |path| (path.r#type == PathModifierType::ReplaceFullPath) == path.replace_full_path.is_some(),
-        ),
-        Rule::new(
-            "(self.type == 'ReplacePrefixMatch') == has(self.replacePrefixMatch)",
-            "replacePrefixMatch is required with type ReplacePrefixMatch and not allowed otherwise",
-            |path| (path.r#type == PathModifierType::ReplacePrefixMatch) == path.replace_prefix_match.is_some(),
-        ),
-    ];
-}
-
-impl Ruled for UrlRewrite {
-    const RULES: &'static [Rule<Self>] =
-        &[Rule::new("has(self.hostname) || has(self.path)", "urlRewrite needs hostname or path", |rewrite| {
-            rewrite.hostname.is_some() || rewrite.path.is_some()
-        })];
-}
-
-impl Ruled for RequestRedirect {
-    const RULES: &'static [Rule<Self>] = &[Rule::new(
-        "has(self.scheme) || has(self.hostname) || has(self.path) || has(self.port)",
-        "requestRedirect needs scheme, hostname, path or port: without, it redirects to itself",
-        |redirect| {
-            redirect.scheme.is_some()
-                || redirect.hostname.is_some()
-                || redirect.path.is_some()
-                || redirect.port.is_some()
-        },
-    )];
-}
-
-impl Ruled for Backend {
-    const RULES: &'static [Rule<Self>] = &[
-        Rule::new("has(self.service) != has(self.host)", "a backend needs either service or host", |backend| {
-            backend.service.is_some() != backend.host.is_some()
-        }),
-        Rule::new(
-            "!has(self.host) || !has(self.__namespace__)",
-            "namespace goes with service, not with host",
-            |backend| backend.host.is_none() || backend.namespace.is_none(),
-        ),
-        Rule::new("!has(self.host) || type(self.port) == int", "the port of a host is a number", |backend| {
-            backend.host.is_none() || matches!(backend.port, BackendPort::Number(_))
-        }),
-        Rule::new(
-            "type(self.port) == int || self.port.matches('[a-z]')",
-            "the name of a port has a letter in it; a port number is written without quotes",
-            |backend| match &backend.port {
-                BackendPort::Number(_) => true,
-                BackendPort::Name(name) => name.contains(|c: char| c.is_ascii_lowercase()),
-            },
-        ),
-    ];
-}
+names_a_backend!(Backend);
+names_a_backend!(BackendReference);
 
 impl Ruled for PathMatch {
     const RULES: &'static [Rule<Self>] = &[

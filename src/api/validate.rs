@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use super::rules::Ruled;
 use super::schema::{Schema, SchemaError};
 use super::{
-    Condition, Filter, Header, LoadBalancing, Route, RouteMatch, RouteRule, RouteSpec, Selector, SelectorSpec, Timeouts,
+    Backend, Condition, Filter, Header, HeaderModifier, LoadBalancing, Route, RouteMatch, RouteRule, RouteSpec,
+    Selector, SelectorSpec, Timeouts,
 };
 
 /// What is wrong with one field of an object.
@@ -188,7 +189,9 @@ fn route_rule(rule: &RouteRule, path: &str, problems: &mut Problems) {
     for (index, filter) in rule.filters.iter().enumerate() {
         route_filter(filter, &format!("{path}.filters[{index}]"), problems);
     }
-    each(&rule.backends, &format!("{path}.backends"), problems);
+    for (index, entry) in rule.backends.iter().enumerate() {
+        backend(entry, &format!("{path}.backends[{index}]"), problems);
+    }
     policies(rule.timeouts.as_ref(), rule.load_balancing.as_ref(), path, problems);
 }
 
@@ -201,15 +204,16 @@ fn route_match(matching: &RouteMatch, path: &str, problems: &mut Problems) {
 
 fn route_filter(filter: &Filter, path: &str, problems: &mut Problems) {
     apply(filter, path, problems);
-    let modifiers = [
-        ("requestHeaderModifier", &filter.request_header_modifier),
-        ("responseHeaderModifier", &filter.response_header_modifier),
-    ];
-    for (name, modifier) in modifiers {
-        if let Some(modifier) = modifier {
-            each::<Header>(&modifier.set, &format!("{path}.{name}.set"), problems);
-            each::<Header>(&modifier.add, &format!("{path}.{name}.add"), problems);
-        }
+    header_modifier(filter.request_header_modifier.as_ref(), &format!("{path}.requestHeaderModifier"), problems);
+    header_modifier(filter.response_header_modifier.as_ref(), &format!("{path}.responseHeaderModifier"), problems);
+    if let Some(cors) = &filter.cors {
+        apply(cors, &format!("{path}.cors"), problems);
+    }
+    if let Some(mirror) = &filter.request_mirror {
+        let path = format!("{path}.requestMirror");
+        apply(mirror, &path, problems);
+        apply(&mirror.backend, &format!("{path}.backend"), problems);
+        mirror.fraction.iter().for_each(|fraction| apply(fraction, &format!("{path}.fraction"), problems));
     }
     if let Some(rewrite) = &filter.url_rewrite {
         apply(rewrite, &format!("{path}.urlRewrite"), problems);
@@ -221,6 +225,23 @@ fn route_filter(filter: &Filter, path: &str, problems: &mut Problems) {
     }
     if let Some(response) = &filter.direct_response {
         each::<Header>(&response.headers, &format!("{path}.directResponse.headers"), problems);
+    }
+}
+
+fn header_modifier(modifier: Option<&HeaderModifier>, path: &str, problems: &mut Problems) {
+    if let Some(modifier) = modifier {
+        each::<Header>(&modifier.set, &format!("{path}.set"), problems);
+        each::<Header>(&modifier.add, &format!("{path}.add"), problems);
+    }
+}
+
+fn backend(backend: &Backend, path: &str, problems: &mut Problems) {
+    apply(backend, path, problems);
+    for (index, filter) in backend.filters.iter().enumerate() {
+        let path = format!("{path}.filters[{index}]");
+        apply(filter, &path, problems);
+        header_modifier(filter.request_header_modifier.as_ref(), &format!("{path}.requestHeaderModifier"), problems);
+        header_modifier(filter.response_header_modifier.as_ref(), &format!("{path}.responseHeaderModifier"), problems);
     }
 }
 

@@ -220,7 +220,7 @@ pub struct Regex {
 }
 
 /// Bytes that one compiled regular expression may take.
-const REGEX_SIZE_LIMIT: usize = 256 << 10;
+pub(super) const REGEX_SIZE_LIMIT: usize = 256 << 10;
 
 impl Regex {
     /// Compiles `source`; the error says why it cannot be.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
-use super::{ClusterId, Condition, Origin, PathPattern, Regex};
+use super::{ClusterId, Condition, DirectResponse, Filter, Origin, PathPattern, Redirect, Regex};
 
 /// A rule's name inside its Route: as given, else its index.
 pub type RuleName = Arc<str>;
@@ -22,7 +22,7 @@ pub struct Rule {
     pub name: RuleName,
     /// Any of them takes the request; never empty. Invalid matches are left out.
     pub matches: Vec<Match>,
-    /// Applied in this order.
+    /// In the order of [`Filter::stage`], none of them twice but [`Filter::Mirror`].
     pub filters: Vec<Filter>,
     /// What answers.
     pub action: Action,
@@ -56,7 +56,7 @@ pub struct Match {
     pub conditions: Vec<Condition>,
 }
 
-fn as_strings<S: Serializer, T: fmt::Display>(values: &[T], serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn as_strings<S: Serializer, T: fmt::Display>(values: &[T], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(values.iter().map(ToString::to_string))
 }
 
@@ -132,12 +132,15 @@ pub enum Action {
 }
 
 /// One weighted backend of a rule.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Backend {
     /// Its share among the weights of the rule; 0 takes none.
     pub weight: u32,
     /// Where requests go.
     pub target: BackendTarget,
+    /// Changes to its requests and answers alone: header fields, in the order of [`Filter::stage`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub filters: Vec<Filter>,
 }
 
 /// Where a backend's requests go.
@@ -150,86 +153,6 @@ pub enum BackendTarget {
         /// A closed reason, as in the Route's verdict.
         reason: &'static str,
     },
-}
-
-/// A change to the request or the answer.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub enum Filter {
-    /// Changes request header fields.
-    RequestHeaders(HeaderEdit),
-    /// Changes answer header fields.
-    ResponseHeaders(HeaderEdit),
-    /// Changes the request's target before it is forwarded.
-    Rewrite {
-        /// The new `Host`.
-        hostname: Option<Arc<str>>,
-        /// The new path.
-        path: Option<PathRewrite>,
-    },
-}
-
-/// Header changes, done in the order remove, set, add.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct HeaderEdit {
-    /// Fields that go.
-    #[serde(serialize_with = "as_strings")]
-    pub remove: Vec<http::HeaderName>,
-    /// Fields that replace all of their name.
-    #[serde(serialize_with = "as_fields")]
-    pub set: Vec<(http::HeaderName, http::HeaderValue)>,
-    /// Fields that join those of their name.
-    #[serde(serialize_with = "as_fields")]
-    pub add: Vec<(http::HeaderName, http::HeaderValue)>,
-}
-
-fn as_fields<S: Serializer>(
-    fields: &[(http::HeaderName, http::HeaderValue)],
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    serializer.collect_seq(fields.iter().map(|(n, v)| format!("{n}: {}", String::from_utf8_lossy(v.as_bytes()))))
-}
-
-/// How a path is rewritten; the query stays.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub enum PathRewrite {
-    /// The whole path.
-    Full(Arc<str>),
-    /// The matched prefix (the matched path for Exact; the literal segments at the front of a Pattern).
-    Prefix(Arc<str>),
-}
-
-/// A redirect; what is `None` stays as in the request.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Redirect {
-    /// `http` or `https`.
-    pub scheme: Option<Arc<str>>,
-    /// The host.
-    pub hostname: Option<Arc<str>>,
-    /// The port; `None` follows Gateway API: the scheme's own when the scheme changes, else the request's.
-    pub port: Option<u16>,
-    /// The path.
-    pub path: Option<PathRewrite>,
-    /// 301, 302, 303, 307 or 308.
-    #[serde(serialize_with = "as_code")]
-    pub status: http::StatusCode,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
-fn as_code<S: Serializer>(status: &http::StatusCode, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u16(status.as_u16())
-}
-
-/// An answer made by the gateway.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct DirectResponse {
-    /// The status.
-    #[serde(serialize_with = "as_code")]
-    pub status: http::StatusCode,
-    /// Header fields besides those of framing.
-    #[serde(serialize_with = "as_fields")]
-    pub headers: Vec<(http::HeaderName, http::HeaderValue)>,
-    /// The body; empty for none.
-    pub body: Arc<str>,
 }
 
 /// How long things may take; zero is no limit.

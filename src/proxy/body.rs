@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 
 use super::connection::Client;
 use super::exchange::Exchange;
+use super::mirror::Tee;
 use crate::ir::UpstreamLimits;
 use crate::telemetry::metrics::Refusal;
 use crate::upstream::Load;
@@ -41,24 +42,56 @@ impl Upload {
 }
 
 /// A request's body.
-pub(super) struct RequestBody(Option<Streamed>);
+pub(super) struct RequestBody(Source);
+
+enum Source {
+    None,
+    Client(Streamed),
+    Full(Option<Bytes>),
+}
 
 struct Streamed {
     incoming: Incoming,
     client: Rc<Client>,
     upload: Rc<Upload>,
     left: u64,
+    mirrors: Vec<Tee>,
 }
 
 impl RequestBody {
     /// No body.
     pub(super) fn empty() -> Self {
-        Self(None)
+        Self(Source::None)
     }
 
-    /// A body of at most `limit` bytes.
-    pub(super) fn streamed(incoming: Incoming, client: Rc<Client>, upload: Rc<Upload>, limit: Option<u64>) -> Self {
-        Self(Some(Streamed { incoming, client, upload, left: limit.unwrap_or(u64::MAX) }))
+    /// A body that is at hand.
+    pub(super) fn full(bytes: Bytes) -> Self {
+        Self(if bytes.is_empty() { Source::None } else { Source::Full(Some(bytes)) })
+    }
+
+    /// A body of at most `limit` bytes, of which `mirrors` get a copy.
+    pub(super) fn streamed(
+        incoming: Incoming,
+        client: Rc<Client>,
+        upload: Rc<Upload>,
+        limit: Option<u64>,
+        mirrors: Vec<Tee>,
+    ) -> Self {
+        Self(Source::Client(Streamed { incoming, client, upload, left: limit.unwrap_or(u64::MAX), mirrors }))
+    }
+}
+
+impl Streamed {
+    fn complete(&mut self) {
+        self.upload.done.set(true);
+        for mirror in self.mirrors.drain(..) {
+            mirror.finish();
+        }
+    }
+
+    fn fail(&mut self, reason: Refusal) {
+        self.upload.failure.set(Some(reason));
+        self.mirrors.clear();
     }
 }
 
@@ -67,34 +100,49 @@ impl Body for RequestBody {
     type Error = BodyError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let Some(body) = &mut self.0 else { return Poll::Ready(None) };
+        let body = match &mut self.0 {
+            Source::None => return Poll::Ready(None),
+            Source::Full(bytes) => return Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Source::Client(body) => body,
+        };
         let polled = Pin::new(&mut body.incoming).poll_frame(cx);
         match &polled {
             Poll::Ready(Some(Ok(frame))) => {
-                let len = frame.data_ref().map_or(0, |data| data.len() as u64);
+                let data: &[u8] = frame.data_ref().map_or(&[], |data| data);
                 body.client.conn().touch();
-                let Some(left) = body.left.checked_sub(len) else {
-                    body.upload.failure.set(Some(Refusal::BodyTooLarge));
+                let Some(left) = body.left.checked_sub(data.len() as u64) else {
+                    body.fail(Refusal::BodyTooLarge);
                     return Poll::Ready(Some(Err("the request's body is over its limit".into())));
                 };
                 body.left = left;
+                for mirror in &mut body.mirrors {
+                    mirror.push(data);
+                }
             }
-            Poll::Ready(Some(Err(error))) => body.upload.failure.set(Some(broken_upload(error))),
-            Poll::Ready(None) => body.upload.done.set(true),
+            Poll::Ready(Some(Err(error))) => body.fail(broken_upload(error)),
+            Poll::Ready(None) => body.complete(),
             Poll::Pending => {}
         }
         if body.incoming.is_end_stream() {
-            body.upload.done.set(true);
+            body.complete();
         }
         polled.map(|frame| frame.map(|result| result.map_err(Into::into)))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.as_ref().is_none_or(|body| body.incoming.is_end_stream())
+        match &self.0 {
+            Source::None => true,
+            Source::Full(bytes) => bytes.is_none(),
+            Source::Client(body) => body.incoming.is_end_stream(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.0.as_ref().map_or_else(|| SizeHint::with_exact(0), |body| body.incoming.size_hint())
+        match &self.0 {
+            Source::None => SizeHint::with_exact(0),
+            Source::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+            Source::Client(body) => body.incoming.size_hint(),
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use super::Worker;
 use super::body::{Download, RequestBody, ResponseBody, Upload};
 use super::connection::Client;
 use super::error::Failure;
+use super::mirror::Tee;
 use super::watchdog::Conn;
 use crate::ir::{self, RetryOn};
 use crate::publish::{RuleRuntime, RuleState, Target};
@@ -34,16 +35,12 @@ pub(super) struct Outbound {
     pub body: Incoming,
     /// Bytes that the body may have.
     pub max_body: Option<u64>,
+    /// Copies that wait for the body.
+    pub mirrors: Vec<Tee>,
 }
 
-/// Sends a request to a backend of its rule.
-pub(super) async fn forward(
-    worker: &Rc<Worker>,
-    client: &Rc<Client>,
-    found: &Found<'_, RuleRuntime>,
-    outbound: Outbound,
-) -> Result<Response<ResponseBody>, Failure> {
-    let runtime = found.payload;
+/// The backend of its rule that a request goes to: its position and its Cluster.
+pub(super) fn pick<'a>(worker: &Worker, runtime: &'a RuleRuntime) -> Result<(usize, &'a Arc<Cluster>), Failure> {
     let Some(weights) = &runtime.weights else {
         return Err(Failure::because(Refusal::InvalidRule, "no backend has a weight"));
     };
@@ -51,11 +48,21 @@ pub(super) async fn forward(
         1 => 0,
         _ => weights.pick(runtime.state.next_turn(worker.index)),
     };
-    let cluster = match runtime.targets.get(pick) {
-        Some(Target::Cluster(cluster)) => cluster,
-        Some(Target::Invalid { reason }) => return Err(Failure::because(Refusal::InvalidBackend, reason)),
-        None => return Err(Failure::because(Refusal::Internal, "a backend is missing")),
-    };
+    match runtime.targets.get(pick) {
+        Some(Target::Cluster(cluster)) => Ok((pick, cluster)),
+        Some(Target::Invalid { reason }) => Err(Failure::because(Refusal::InvalidBackend, reason)),
+        None => Err(Failure::because(Refusal::Internal, "a backend is missing")),
+    }
+}
+
+/// Sends a request to a Cluster of its rule.
+pub(super) async fn forward(
+    worker: &Rc<Worker>,
+    client: &Rc<Client>,
+    found: &Found<'_, RuleRuntime>,
+    cluster: &Arc<Cluster>,
+    outbound: Outbound,
+) -> Result<Response<ResponseBody>, Failure> {
     let mut attempts = Attempts::new(worker, client, found, cluster, outbound);
     match found.rule.timeouts.request {
         Duration::ZERO => attempts.run().await,
@@ -106,7 +113,7 @@ impl<'a> Attempts<'a> {
         if let Some(retry) = &rule.retry {
             state.deposit_retry(worker.index, retry.budget_percent);
         }
-        let Outbound { parts, body, max_body } = outbound;
+        let Outbound { parts, body, max_body, mirrors } = outbound;
         let has_body = !body.is_end_stream();
         // Only what has no body can be sent twice, and of that only what is safe (RFC 9110, section 9.2.1), or with the
         // rule's leave what is idempotent.
@@ -114,7 +121,7 @@ impl<'a> Attempts<'a> {
         let copy = (!has_body && may_repeat).then(|| parts.clone());
         let upload = has_body.then(Rc::default);
         let body = match &upload {
-            Some(upload) => RequestBody::streamed(body, Rc::clone(client), Rc::clone(upload), max_body),
+            Some(upload) => RequestBody::streamed(body, Rc::clone(client), Rc::clone(upload), max_body, mirrors),
             None => RequestBody::empty(),
         };
         Self {

@@ -1,6 +1,5 @@
 //! What happens to a request: judge its head, match, answer or forward, and one way out for all failures.
 
-use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,14 +13,16 @@ use hyper::body::{Body as _, Incoming};
 use super::Worker;
 use super::body::ResponseBody;
 use super::connection::Client;
+use super::cors::{self, Grant};
 use super::error::Failure;
 use super::exchange::Exchange;
 use super::forward::{self, Outbound};
 use super::headers::{self, REQUEST_ID};
-use super::target::{self, RequestTarget};
-use crate::ir::{self, Action, Filter};
+use super::target::{self, LocationError, RequestTarget};
+use super::{filters, mirror};
+use crate::ir::{self, Action};
 use crate::publish::{Limiter, RuleRuntime};
-use crate::routing::{self, Miss, Now};
+use crate::routing::{self, Miss, Now, preflight};
 use crate::telemetry::metrics::Refusal;
 
 /// The scheme of the listeners there are: plain HTTP.
@@ -36,7 +37,8 @@ pub(super) async fn handle(
     client.conn().begin_exchange(ir::Timeouts::default().idle);
     let mut exchange = Exchange::begin(&worker, &client, request.method());
     let id = headers::request_id(request.headers(), client.peer.trusted, || worker.random());
-    let result = answer(&worker, &client, request, &id, &mut exchange).await;
+    let mut grant = None;
+    let result = answer(&worker, &client, request, &id, (&mut exchange, &mut grant)).await;
     // Asked now and not before: a drain that began meanwhile must reach this answer.
     let leave = worker.shared.lifecycle.phase().asks_to_leave();
     let (mut response, failure) = match result {
@@ -46,6 +48,10 @@ pub(super) async fn handle(
             (failure.answer(leave), Some(failure.reason))
         }
     };
+    // Failures too: else a page would be told of a CORS error instead.
+    if let Some(grant) = grant {
+        grant.apply(response.headers_mut());
+    }
     response.headers_mut().insert(REQUEST_ID, id);
     if leave {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -64,34 +70,33 @@ async fn answer(
     client: &Rc<Client>,
     request: Request<Incoming>,
     id: &HeaderValue,
-    exchange: &mut Exchange,
+    (exchange, grant): (&mut Exchange, &mut Option<Grant>),
 ) -> Result<Response<ResponseBody>, Failure> {
     if !worker.shared.lifecycle.phase().serves() {
         return Err(Failure::new(Refusal::Draining));
     }
     let (mut parts, body) = request.into_parts();
     let authority = judge_head(worker, &mut parts)?;
-    let host = match &*authority {
+    let authority = match &*authority {
         // HTTP/1.0 need not name a host: Selectors of any host take it.
-        "" => Cow::Borrowed(""),
-        named => routing::host::parse(named).map_err(|e| Failure::because(Refusal::BadRequest, e.reason()))?.host,
+        "" => None,
+        named => Some(routing::host::parse(named).map_err(|e| Failure::because(Refusal::BadRequest, e.reason()))?),
     };
     let path =
         routing::path::normalise(parts.uri.path()).map_err(|e| Failure::because(Refusal::BadPath, e.reason()))?;
     let settings = &worker.shared.settings;
     let snapshot = worker.snapshot();
-    let found = snapshot.table.find(
-        client.listener,
-        &routing::Request {
-            method: &parts.method,
-            host: &host,
-            path: &path,
-            query: parts.uri.query(),
-            headers: &parts.headers,
-            client_ip: client.peer.client_ip(&parts.headers, &settings.trusted_proxies),
-            now: Now::Ask(SystemTime::now),
-        },
-    );
+    let asked = preflight::asked(&parts.method, &parts.headers);
+    let lookup = routing::Request {
+        method: &parts.method,
+        host: authority.as_ref().map_or("", |authority| &authority.host),
+        path: &path,
+        query: parts.uri.query(),
+        headers: &parts.headers,
+        client_ip: client.peer.client_ip(&parts.headers, &settings.trusted_proxies),
+        now: Now::Ask(SystemTime::now),
+    };
+    let found = snapshot.table.find_asked(client.listener, &lookup, asked.as_ref());
     let found = found.map_err(|miss| {
         let reason = match miss {
             Miss::NoHost | Miss::NoSelector => Refusal::NoSelector,
@@ -101,30 +106,46 @@ async fn answer(
     })?;
     let rule: &ir::Rule = found.rule;
     client.conn().matched(snapshot.clone(), found.key, rule.timeouts.idle);
+    if let Some(filter) = preflight::cors(rule) {
+        match &asked {
+            Some(asked) if !matches!(rule.action, Action::Invalid { .. }) => {
+                return Ok(cors::answer(filter, asked, &parts.headers));
+            }
+            _ => *grant = Some(Grant::new(filter, &parts.headers)),
+        }
+    }
     admit(worker, exchange, rule, found.payload, body.size_hint().lower()).await?;
 
-    let matched = found.matched_prefix_len();
-    let mut response = match &rule.action {
+    let target = RequestTarget {
+        scheme: SCHEME,
+        authority: authority.as_ref(),
+        path: &path,
+        query: parts.uri.query(),
+        matched: found.matched_prefix_len(),
+        max_path: max_path(worker),
+    };
+    let (mut response, backend) = match &rule.action {
         Action::Invalid { reason } => return Err(Failure::because(Refusal::InvalidRule, reason)),
-        Action::Redirect(redirect) => {
-            let request =
-                RequestTarget { scheme: SCHEME, host: &authority, path: &path, query: parts.uri.query(), matched };
-            redirect_to(redirect, &request)?
-        }
-        Action::DirectResponse(direct) => direct_response(direct),
-        Action::Forward(_) => {
-            let rewritten = rewritten_path(rule, &path, matched);
-            let new_path = rewritten.as_deref().unwrap_or(&path);
-            if *new_path != *parts.uri.path() || parts.uri.authority().is_some() {
-                parts.uri = target::origin_form(new_path, parts.uri.query())
-                    .map_err(|e| Failure::because(Refusal::BadRequest, e))?;
+        Action::Redirect(redirect) => (redirect_to(redirect, &target)?, None),
+        Action::DirectResponse(direct) => (direct_response(direct), None),
+        Action::Forward(backends) => {
+            let (index, cluster) = forward::pick(worker, found.payload)?;
+            let backend = backends.get(index);
+            if let Some(uri) = filters::rewritten(rule, &target, &parts.uri)? {
+                parts.uri = uri;
             }
             prepare(&mut parts, client, rule, id);
-            let max_body = max_body(worker, rule);
-            forward::forward(worker, client, &found, Outbound { parts, body, max_body }).await?
+            let mirrors = mirror::copies(worker, &found.payload.mirrors, &parts, &body);
+            filters::edit_request(&mut parts.headers, backend.map_or(&[], |backend| &backend.filters));
+            let outbound = Outbound { parts, body, max_body: max_body(worker, rule), mirrors };
+            (forward::forward(worker, client, &found, cluster, outbound).await?, backend)
         }
     };
-    finish(&mut response, rule);
+    let headers = response.headers_mut();
+    headers::strip_hop_by_hop(headers);
+    filters::edit_answer(headers, backend.map_or(&[], |backend| &backend.filters));
+    filters::edit_answer(headers, &rule.filters);
+    *response.version_mut() = Version::HTTP_11;
     Ok(response)
 }
 
@@ -236,15 +257,31 @@ impl Drop for Queued<'_> {
 }
 
 fn redirect_to(redirect: &ir::Redirect, request: &RequestTarget<'_>) -> Result<Response<ResponseBody>, Failure> {
-    let location = target::location(redirect, request).map_err(|e| Failure::because(Refusal::BadRequest, e))?;
+    let location = target::location(redirect, request).map_err(|error| {
+        let reason = match error {
+            LocationError::NoHost => Refusal::NoHost,
+            LocationError::Rewrite(_) => Refusal::BadPath,
+            LocationError::Value(_) => Refusal::BadRequest,
+        };
+        Failure::because(reason, error)
+    })?;
     let mut response = Response::new(ResponseBody::full(Bytes::new()));
     *response.status_mut() = redirect.status;
     response.headers_mut().insert(header::LOCATION, location);
     Ok(response)
 }
 
+/// The text of a direct response, which requests share.
+struct Text(Arc<str>);
+
+impl AsRef<[u8]> for Text {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
 fn direct_response(direct: &ir::DirectResponse) -> Response<ResponseBody> {
-    let mut response = Response::new(ResponseBody::full(Bytes::copy_from_slice(direct.body.as_bytes())));
+    let mut response = Response::new(ResponseBody::full(Bytes::from_owner(Text(Arc::clone(&direct.body)))));
     *response.status_mut() = direct.status;
     for (name, value) in &direct.headers {
         response.headers_mut().append(name, value.clone());
@@ -252,11 +289,9 @@ fn direct_response(direct: &ir::DirectResponse) -> Response<ResponseBody> {
     response
 }
 
-fn rewritten_path(rule: &ir::Rule, path: &str, matched: usize) -> Option<String> {
-    rule.filters.iter().find_map(|filter| match filter {
-        Filter::Rewrite { path: Some(rewrite), .. } => Some(target::rewrite_path(path, matched, rewrite).into_owned()),
-        _ => None,
-    })
+/// Bytes that a path may have.
+fn max_path(worker: &Worker) -> usize {
+    usize::try_from(worker.shared.settings.limits.max_uri_bytes.get()).unwrap_or(usize::MAX)
 }
 
 /// Makes a client's head one for a backend.
@@ -266,28 +301,6 @@ fn prepare(parts: &mut http::request::Parts, client: &Client, rule: &ir::Rule, i
     headers::strip_hop_by_hop(headers);
     headers::forward(headers, &client.peer, SCHEME);
     headers.insert(REQUEST_ID, id.clone());
-    for filter in &rule.filters {
-        match filter {
-            Filter::RequestHeaders(edit) => headers::edit(headers, edit),
-            Filter::Rewrite { hostname: Some(hostname), .. } => {
-                if let Ok(value) = HeaderValue::from_str(hostname) {
-                    headers.insert(header::HOST, value);
-                }
-            }
-            Filter::Rewrite { .. } | Filter::ResponseHeaders(_) => {}
-        }
-    }
+    filters::edit_request(headers, &rule.filters);
     parts.version = Version::HTTP_11;
-}
-
-/// Makes a backend's, or our own, answer one for the client.
-fn finish(response: &mut Response<ResponseBody>, rule: &ir::Rule) {
-    let headers = response.headers_mut();
-    headers::strip_hop_by_hop(headers);
-    for filter in &rule.filters {
-        if let Filter::ResponseHeaders(edit) = filter {
-            headers::edit(headers, edit);
-        }
-    }
-    *response.version_mut() = Version::HTTP_11;
 }

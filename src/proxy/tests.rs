@@ -1,6 +1,8 @@
 //! The data plane in-process: real sockets on loopback, origins that record raw bytes.
 
+mod filters;
 mod harness;
+mod mirrors;
 
 use std::time::Duration;
 

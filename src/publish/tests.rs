@@ -11,7 +11,11 @@ fn selector(name: &str, cluster: Option<u16>) -> Arc<ir::Selector> {
             name: "0".into(),
             matches: Vec::new(),
             filters: Vec::new(),
-            action: Action::Forward(vec![ir::Backend { weight: 1, target: BackendTarget::Cluster(id(port)) }]),
+            action: Action::Forward(vec![ir::Backend {
+                weight: 1,
+                target: BackendTarget::Cluster(id(port)),
+                filters: Vec::new(),
+            }]),
             timeouts: ir::Timeouts::default(),
             retry: None,
             load_balancing: ir::LoadBalancing::default(),

@@ -5,10 +5,16 @@ use std::borrow::Cow;
 /// The decoded values of every `name` in `query`, in order. A key without `=` has the empty value. Allocates only
 /// for values with something to decode.
 pub(super) fn values<'a>(query: Option<&'a str>, name: &'a str) -> impl Iterator<Item = Cow<'a, [u8]>> {
-    query.into_iter().flat_map(|query| query.split('&')).filter(|pair| !pair.is_empty()).filter_map(move |pair| {
-        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        Decoder(key.as_bytes()).eq(name.bytes()).then(|| decode(value))
+    query.into_iter().flat_map(|query| query.split('&')).filter(move |pair| has_name(pair, name)).map(|pair| {
+        let (_, value) = pair.split_once('=').unwrap_or((pair, ""));
+        decode(value)
     })
+}
+
+/// Whether the key of a pair of a query, as it is written, stands for `name`.
+pub fn has_name(pair: &str, name: &str) -> bool {
+    let key = pair.split_once('=').map_or(pair, |(key, _)| key);
+    !pair.is_empty() && Decoder(key.as_bytes()).eq(name.bytes())
 }
 
 fn decode(text: &str) -> Cow<'_, [u8]> {

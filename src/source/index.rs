@@ -393,7 +393,11 @@ fn route_entry(subject: Arc<RouteSubject>) -> RouteEntry {
     };
     let selectors = subject.spec.selectors.iter().map(|to| name(to.namespace.as_deref(), &to.name)).collect();
     let backends = subject.spec.rules.iter().flat_map(|rule| &rule.backends);
-    let services = backends.filter_map(|to| Some(name(to.namespace.as_deref(), to.service.as_deref()?))).collect();
+    let backends = backends.filter_map(|to| Some(name(to.namespace.as_deref(), to.service.as_deref()?)));
+    let filters = subject.spec.rules.iter().flat_map(|rule| &rule.filters);
+    let mirrors = filters.filter_map(|filter| filter.request_mirror.as_ref()).map(|mirror| &mirror.backend);
+    let mirrors = mirrors.filter_map(|to| Some(name(to.namespace.as_deref(), to.service.as_deref()?)));
+    let services = backends.chain(mirrors).collect();
     RouteEntry { subject, selectors, services }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! What is wrong with an object is told in its verdict and costs no more than it must:
 //! - A match that does not compile is left out; a rule without a match left goes away.
-//! - A rule whose filter or policy is broken answers 500, and so does a backend that cannot be used, for its share.
+//! - A rule whose filter or policy is broken answers 500, and so does a backend that cannot be used, for its share. A
+//!   mirror whose backend cannot be used is left out.
 //! - A Selector loses a hostname that it may not have or that is none, and has no place once none is left. One whose
 //!   conditions cannot be understood has no place either: nothing says which traffic it means.
 //!
@@ -10,10 +11,13 @@
 
 mod backends;
 mod conditions;
+mod cors;
 mod filters;
 mod matches;
+mod mirrors;
 mod path;
 mod policy;
+mod query;
 mod report;
 mod route;
 mod selector;

@@ -29,7 +29,7 @@ use prometheus::{Registry, TextEncoder};
 pub use self::cells::{Buckets, InvalidBuckets};
 pub use self::cluster::ClusterMetrics;
 pub use self::control::{ControlMetrics, SourceMetrics};
-pub use self::labels::{ConnectionState, Refusal, RetryReason, SourceError, StatusWrite};
+pub use self::labels::{ConnectionState, MirrorOutcome, Refusal, RetryReason, SourceError, StatusWrite};
 pub use self::rule::RuleMetrics;
 pub use self::worker::{ListenerMetrics, WorkerMetrics};
 

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use http_body::Body;
@@ -30,13 +30,32 @@ const MAX_RESPONSE_HEADERS: usize = 128;
 /// Every pool of one worker. `B` is the body of the requests sent.
 pub struct Pools<B> {
     worker: usize,
+    purpose: Purpose,
     slots: RefCell<Vec<Option<Rc<LocalCluster<B>>>>>,
     random: RefCell<Random>,
+}
+
+/// What connections are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    Requests,
+    /// Copies of requests, which must not be felt: connections are counted by themselves, and failures say nothing.
+    Mirrors,
+}
+
+impl Purpose {
+    fn open(self, endpoint: &Endpoint) -> &AtomicU32 {
+        match self {
+            Self::Requests => &endpoint.connections,
+            Self::Mirrors => &endpoint.mirror_connections,
+        }
+    }
 }
 
 /// One worker's view of a Cluster.
 pub struct LocalCluster<B> {
     cluster: Arc<Cluster>,
+    purpose: Purpose,
     version: Cell<u64>,
     turn: Cell<usize>,
     endpoints: RefCell<LocalEndpoints<B>>,
@@ -53,6 +72,7 @@ pub struct EndpointPool<B> {
     /// What all workers share of the endpoint.
     pub endpoint: Arc<Endpoint>,
     metrics: Arc<ClusterMetrics>,
+    purpose: Purpose,
     worker: usize,
     idle: RefCell<Vec<Link<B>>>,
     waiters: RefCell<VecDeque<oneshot::Sender<Link<B>>>>,
@@ -93,23 +113,25 @@ pub enum AcquireError {
 struct Permit {
     endpoint: Arc<Endpoint>,
     metrics: Arc<ClusterMetrics>,
+    purpose: Purpose,
     worker: usize,
 }
 
 impl Permit {
-    fn take(endpoint: &Arc<Endpoint>, metrics: &Arc<ClusterMetrics>, worker: usize, max: u32) -> Option<Self> {
+    fn take<B>(pool: &EndpointPool<B>, max: u32) -> Option<Self> {
+        let EndpointPool { endpoint, metrics, purpose, worker, .. } = pool;
         let more = |open: u32| (open < max).then_some(open + 1);
-        endpoint.connections.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).ok()?;
-        metrics.add_connections(worker, ConnectionState::Active, 1);
-        Some(Self { endpoint: Arc::clone(endpoint), metrics: Arc::clone(metrics), worker })
+        purpose.open(endpoint).fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).ok()?;
+        metrics.add_connections(*worker, ConnectionState::Active, 1);
+        Some(Self { endpoint: Arc::clone(endpoint), metrics: Arc::clone(metrics), purpose: *purpose, worker: *worker })
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.endpoint.connections.fetch_sub(1, Ordering::AcqRel);
+        self.purpose.open(&self.endpoint).fetch_sub(1, Ordering::AcqRel);
         self.metrics.add_connections(self.worker, ConnectionState::Active, -1);
-        if self.endpoint.waiters.load(Ordering::Acquire) > 0 {
+        if self.purpose == Purpose::Requests && self.endpoint.waiters.load(Ordering::Acquire) > 0 {
             self.endpoint.released.notify_one();
         }
     }
@@ -135,7 +157,17 @@ impl Drop for Waiting<'_> {
 impl<B> Pools<B> {
     /// The pools of a worker, empty.
     pub fn new(worker: usize, seed: u64) -> Self {
-        Self { worker, slots: RefCell::default(), random: RefCell::new(Random::new(seed)) }
+        Self::with_purpose(worker, seed, Purpose::Requests)
+    }
+
+    /// Pools for copies of requests: their connections take no place of a request's, and a failure to connect does not
+    /// set an endpoint aside.
+    pub fn for_mirrors(worker: usize, seed: u64) -> Self {
+        Self::with_purpose(worker, seed, Purpose::Mirrors)
+    }
+
+    fn with_purpose(worker: usize, seed: u64, purpose: Purpose) -> Self {
+        Self { worker, purpose, slots: RefCell::default(), random: RefCell::new(Random::new(seed)) }
     }
 
     /// This worker's view of a Cluster.
@@ -150,7 +182,7 @@ impl<B> Pools<B> {
             // Empty, or left by a Cluster that has gone and whose place was given to this one.
             _ => {
                 let turn = usize::try_from(self.random.borrow_mut().next_u64() >> 32).unwrap_or(0);
-                let local = Rc::new(LocalCluster::new(Arc::clone(cluster), self.worker, turn));
+                let local = Rc::new(LocalCluster::new(Arc::clone(cluster), self.purpose, self.worker, turn));
                 *slot = Some(Rc::clone(&local));
                 local
             }
@@ -190,12 +222,13 @@ impl<B> Pools<B> {
 }
 
 impl<B> LocalCluster<B> {
-    fn new(cluster: Arc<Cluster>, worker: usize, turn: usize) -> Self {
+    fn new(cluster: Arc<Cluster>, purpose: Purpose, worker: usize, turn: usize) -> Self {
         let version = cluster.version();
         let shared = cluster.endpoints();
-        let pool = |e: &Arc<Endpoint>| Rc::new(EndpointPool::new(Arc::clone(e), Arc::clone(&cluster.metrics), worker));
+        let pool = |e: &Arc<Endpoint>| Rc::new(EndpointPool::new(Arc::clone(e), &cluster, purpose, worker));
         let pools = shared.usable.iter().map(pool).collect();
         Self {
+            purpose,
             version: Cell::new(version),
             turn: Cell::new(turn),
             endpoints: RefCell::new(LocalEndpoints { shared, pools }),
@@ -223,7 +256,7 @@ impl<B> LocalCluster<B> {
             .iter()
             .map(|endpoint| match old.iter().position(|p| p.endpoint.uid == endpoint.uid) {
                 Some(i) => old.swap_remove(i),
-                None => Rc::new(EndpointPool::new(Arc::clone(endpoint), Arc::clone(&self.cluster.metrics), worker)),
+                None => Rc::new(EndpointPool::new(Arc::clone(endpoint), &self.cluster, self.purpose, worker)),
             })
             .collect();
         current.shared = shared;
@@ -240,10 +273,11 @@ impl<B> LocalCluster<B> {
 }
 
 impl<B> EndpointPool<B> {
-    fn new(endpoint: Arc<Endpoint>, metrics: Arc<ClusterMetrics>, worker: usize) -> Self {
+    fn new(endpoint: Arc<Endpoint>, cluster: &Cluster, purpose: Purpose, worker: usize) -> Self {
         Self {
             endpoint,
-            metrics,
+            metrics: Arc::clone(&cluster.metrics),
+            purpose,
             worker,
             idle: RefCell::default(),
             waiters: RefCell::default(),
@@ -304,7 +338,7 @@ impl<B> EndpointPool<B> {
             }
         }
         // Another worker waits while this one has no use for it: closing it lets that worker open its own.
-        if self.endpoint.waiters.load(Ordering::Acquire) > 0 {
+        if self.purpose == Purpose::Requests && self.endpoint.waiters.load(Ordering::Acquire) > 0 {
             return;
         }
         self.idle.borrow_mut().push(link);
@@ -325,7 +359,7 @@ where
         connect_timeout: Duration,
         now_ms: u64,
     ) -> Result<Link<B>, AcquireError> {
-        if let Some(permit) = Permit::take(&self.endpoint, &self.metrics, self.worker, limits.max_connections) {
+        if let Some(permit) = Permit::take(self, limits.max_connections) {
             return self.open(permit, limits, connect_timeout, now_ms).await;
         }
         let Some(_waiting) = Waiting::take(&self.endpoint, limits.max_pending) else {
@@ -340,7 +374,7 @@ where
                     link = receiver => if let Ok(link) = link { return Ok(link) },
                     () = self.endpoint.released.notified() => {}
                 }
-                if let Some(permit) = Permit::take(&self.endpoint, &self.metrics, self.worker, limits.max_connections) {
+                if let Some(permit) = Permit::take(self, limits.max_connections) {
                     return self.open(permit, limits, connect_timeout, now_ms).await;
                 }
             }
@@ -358,6 +392,15 @@ where
         waiters.push_back(waiter);
     }
 
+    /// Notes for the whole process whether the endpoint could be connected to.
+    fn judge(&self, connected: bool) {
+        match (self.purpose, connected) {
+            (Purpose::Mirrors, _) => {}
+            (Purpose::Requests, true) => self.endpoint.connected(),
+            (Purpose::Requests, false) => self.endpoint.connect_failed(),
+        }
+    }
+
     async fn open(
         &self,
         permit: Permit,
@@ -369,15 +412,15 @@ where
         let connected = match connect_timeout {
             Duration::ZERO => connect.await,
             timeout => tokio::time::timeout(timeout, connect).await.map_err(|_| {
-                self.endpoint.connect_failed();
+                self.judge(false);
                 AcquireError::ConnectTimeout
             })?,
         };
         let stream = connected.and_then(|s| s.set_nodelay(true).map(|()| s)).map_err(|e| {
-            self.endpoint.connect_failed();
+            self.judge(false);
             AcquireError::Connect(e)
         })?;
-        self.endpoint.connected();
+        self.judge(true);
         let mut builder = http1::Builder::new();
         builder.max_headers(MAX_RESPONSE_HEADERS).max_header_size(MAX_RESPONSE_HEAD);
         let handshake = builder.handshake(TokioIo::new(stream)).await;

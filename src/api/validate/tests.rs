@@ -37,6 +37,24 @@ fn bad_objects_are_refused_at_the_field_the_api_server_names() {
     }
 }
 
+/// Examples on a page of the documentation that begin with `rules:`.
+fn examples(page: &str) -> Vec<Value> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(page);
+    let text = fs::read_to_string(path).unwrap();
+    let blocks = text.split("```yaml\n").skip(1).map(|block| block.split_once("```").unwrap().0);
+    blocks.filter(|block| block.starts_with("rules:")).map(|block| serde_saphyr::from_str(block).unwrap()).collect()
+}
+
+#[test]
+fn examples_in_the_documentation_are_accepted() {
+    let examples = examples("filters.md");
+    assert!(examples.len() >= 8, "{}", examples.len());
+    for example in examples {
+        let decoded = Route::from_value(route(&example["rules"]));
+        assert!(decoded.is_ok(), "{example}: {decoded:?}");
+    }
+}
+
 fn route(rules: &Value) -> Value {
     json!({
         "apiVersion": "lockgate.dev/v1alpha1",

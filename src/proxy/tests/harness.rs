@@ -33,6 +33,7 @@ pub(super) fn rule(path: &str, backends: &[(&Origin, u32)]) -> ir::Rule {
     let backend = |(origin, weight): &(&Origin, u32)| ir::Backend {
         weight: *weight,
         target: BackendTarget::Cluster(origin.cluster_id()),
+        filters: Vec::new(),
     };
     forwarding(path, backends.iter().map(backend).collect())
 }
@@ -71,7 +72,7 @@ fn service_id(name: &str) -> ClusterId {
 
 /// A Service as a backend.
 pub(super) fn service_backend(name: &str) -> ir::Backend {
-    ir::Backend { weight: 1, target: BackendTarget::Cluster(service_id(name)) }
+    ir::Backend { weight: 1, target: BackendTarget::Cluster(service_id(name)), filters: Vec::new() }
 }
 
 /// A Selector of any host with these rules.
@@ -217,12 +218,18 @@ fn clusters_of(selectors: &[ir::Selector]) -> Vec<Arc<ir::Cluster>> {
         Action::Forward(backends) => &backends[..],
         _ => &[],
     });
-    let mut clusters: Vec<Arc<ir::Cluster>> = backends
-        .filter_map(|backend| match &backend.target {
-            BackendTarget::Cluster(id) => Some(Arc::new(ir::Cluster { id: id.clone(), target: target_of(id) })),
-            BackendTarget::Invalid { .. } => None,
-        })
-        .collect();
+    let backends = backends.filter_map(|backend| match &backend.target {
+        BackendTarget::Cluster(id) => Some(id),
+        BackendTarget::Invalid { .. } => None,
+    });
+    let filters = selectors.iter().flat_map(|s| &s.rules).flat_map(|rule| &rule.filters);
+    let mirrors = filters.filter_map(|filter| match filter {
+        ir::Filter::Mirror(mirror) => Some(&mirror.cluster),
+        _ => None,
+    });
+    let ids = backends.chain(mirrors);
+    let mut clusters: Vec<Arc<ir::Cluster>> =
+        ids.map(|id| Arc::new(ir::Cluster { id: id.clone(), target: target_of(id) })).collect();
     clusters.sort_by(|a, b| a.id.cmp(&b.id));
     clusters.dedup();
     clusters
@@ -352,6 +359,7 @@ pub(super) struct Origin {
 #[derive(Default)]
 struct State {
     requests: Mutex<Vec<String>>,
+    bodies: Mutex<Vec<String>>,
     connections: AtomicUsize,
     close_after_reply: AtomicBool,
     changed: Notify,
@@ -378,6 +386,11 @@ impl Origin {
         self.state.requests.lock().clone()
     }
 
+    /// The bodies that have come whole, as the framing on the wire has them.
+    pub(super) fn bodies(&self) -> Vec<String> {
+        self.state.bodies.lock().clone()
+    }
+
     /// How many connections were made to it.
     pub(super) fn connections(&self) -> usize {
         self.state.connections.load(Ordering::Relaxed)
@@ -398,7 +411,18 @@ impl Origin {
         tokio::time::timeout(PATIENCE, wait).await.expect("the requests never came");
     }
 
-    fn cluster_id(&self) -> ClusterId {
+    /// Waits until that many bodies have come.
+    pub(super) async fn wait_for_bodies(&self, count: usize) {
+        let wait = async {
+            while self.bodies().len() < count {
+                self.state.changed.notified().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, wait).await.expect("the bodies never came");
+    }
+
+    /// Its Cluster.
+    pub(super) fn cluster_id(&self) -> ClusterId {
         ClusterId::Host { host: self.address.ip().to_string().into(), port: self.address.port() }
     }
 }
@@ -427,7 +451,9 @@ async fn answer(mut stream: TcpStream, reply: Reply, state: Arc<State>) -> Optio
                 }
             }
         }
-        read_body(&mut stream, &mut bytes, &text).await?;
+        let body = read_body(&mut stream, &mut bytes, &text).await?;
+        state.bodies.lock().push(body);
+        state.changed.notify_one();
         match reply.kind {
             Kind::CloseUnanswered => return None,
             Kind::Never => std::future::pending().await,
@@ -441,7 +467,7 @@ async fn answer(mut stream: TcpStream, reply: Reply, state: Arc<State>) -> Optio
 }
 
 /// Takes the body away.
-async fn read_body(stream: &mut TcpStream, bytes: &mut Vec<u8>, head: &str) -> Option<()> {
+async fn read_body(stream: &mut TcpStream, bytes: &mut Vec<u8>, head: &str) -> Option<String> {
     let lower = head.to_lowercase();
     let length =
         lower.lines().find_map(|line| line.strip_prefix("content-length: ")).map(|l| l.trim().parse::<usize>());
@@ -454,8 +480,7 @@ async fn read_body(stream: &mut TcpStream, bytes: &mut Vec<u8>, head: &str) -> O
     };
     loop {
         if let Some(end) = done(bytes) {
-            bytes.drain(..end);
-            return Some(());
+            return Some(String::from_utf8_lossy(&bytes.drain(..end).collect::<Vec<u8>>()).into_owned());
         }
         if stream.read_buf(bytes).await.ok()? == 0 {
             return None;

@@ -111,6 +111,22 @@ fn a_new_generation_is_a_new_fragment_of_the_same_selectors() {
 }
 
 #[test]
+fn the_service_of_a_mirror_is_awaited() {
+    let mut index = index();
+    index.apply(selector("x", "a", json!({"hostnames": ["a.example.com"]})));
+    index.apply(service("x", "s", http()));
+    let mirror = json!({"type": "RequestMirror", "requestMirror": {"backend": {"service": "copy", "port": 80}}});
+    let rules = json!([{"filters": [mirror], "backends": [{"service": "s", "port": 80}]}]);
+    index.apply(named("Route", "x", "a", json!({"spec": {"selectors": [{"name": "a"}], "rules": rules}})));
+    let resolved = |fragment: &Fragment| fragment.verdicts.iter().all(|verdict| verdict.resolved_refs.ok);
+    let (before, _) = index.take_table().unwrap();
+    assert_eq!((resolved(&before), before.clusters.len()), (false, 1));
+    index.apply(service("x", "copy", http()));
+    let (after, _) = index.take_table().unwrap();
+    assert_eq!((resolved(&after), after.clusters.len()), (true, 2));
+}
+
+#[test]
 fn endpoints_change_without_a_fragment() {
     let mut index = small();
     index.take_table();
@@ -239,8 +255,12 @@ fn universe() -> Vec<Object> {
                 (json!([{"name": "b"}]), "gone", "y", json!(0)),
             ] {
                 let backends = json!([{"service": service, "namespace": of, "port": port}]);
-                let rules =
-                    json!([{"backends": backends}, {"matches": [{"path": {"value": "/q"}}], "backends": backends}]);
+                let mirror =
+                    json!({"type": "RequestMirror", "requestMirror": {"backend": {"service": "t", "port": 80}}});
+                let rules = json!([
+                    {"backends": backends},
+                    {"matches": [{"path": {"value": "/q"}}], "backends": backends, "filters": [mirror]},
+                ]);
                 objects.push(ours("Route", name, json!({"spec": {"selectors": to, "rules": rules}})));
             }
         }

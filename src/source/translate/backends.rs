@@ -8,6 +8,7 @@ use crate::api::{self, BackendPort};
 use crate::ir::{Backend, BackendTarget, Cluster, ClusterId, Hostname, ObjectName, Target};
 use crate::source::endpoints::{Service, ServicePort};
 
+use super::filters::{Broken, backend_filters};
 use super::report::{Field, Report};
 use super::{HostBackends, World};
 
@@ -18,24 +19,27 @@ pub(super) fn backends(
     namespace: &str,
     world: &impl World,
     rule: &Field<'_>,
-    (report, clusters): (&mut Report, &mut Vec<Arc<Cluster>>),
+    (accepted, report): (&mut Report, &mut Report),
+    clusters: &mut Vec<Arc<Cluster>>,
 ) -> Vec<Backend> {
     let mut result = Vec::with_capacity(backends.len());
     for (index, backend) in backends.iter().enumerate() {
-        let target = match cluster(backend, namespace, world) {
-            Ok(cluster) => {
+        let entry = rule.entry("backends", index);
+        let filters = backend_filters(&backend.filters, &entry, accepted);
+        let target = match (cluster(&backend.reference(), namespace, world), &filters) {
+            (Ok(cluster), Ok(_)) => {
                 let id = cluster.id.clone();
                 clusters.push(Arc::new(cluster));
                 BackendTarget::Cluster(id)
             }
-            Err(problem) => {
-                let entry = rule.entry("backends", index);
-                let field = problem.member.map_or(entry, |member| entry.member(member));
-                report.add(problem.reason, &field, problem.what);
+            // A request that a filter should have changed goes nowhere without the change.
+            (Ok(_), Err(Broken)) => BackendTarget::Invalid { reason: INVALID },
+            (Err(problem), _) => {
+                problem.tell(&entry, report);
                 BackendTarget::Invalid { reason: problem.reason }
             }
         };
-        result.push(Backend { weight: backend.weight, target });
+        result.push(Backend { weight: backend.weight, target, filters: filters.unwrap_or_default() });
     }
     if !result.is_empty() && result.iter().all(|backend| backend.weight == 0) {
         report.add(INVALID, &rule.member("backends"), "every weight is 0: the rule answers 500");
@@ -43,17 +47,33 @@ pub(super) fn backends(
     result
 }
 
-struct Problem {
+/// Why a reference cannot be used.
+pub(super) struct Problem {
     reason: &'static str,
     member: Option<&'static str>,
     what: String,
+}
+
+impl Problem {
+    /// Reports it at the reference or its member.
+    pub(super) fn tell(&self, reference: &Field<'_>, report: &mut Report) {
+        match self.member {
+            Some(member) => report.add(self.reason, &reference.member(member), &self.what),
+            None => report.add(self.reason, reference, &self.what),
+        }
+    }
 }
 
 fn problem(reason: &'static str, member: impl Into<Option<&'static str>>, what: impl Into<String>) -> Problem {
     Problem { reason, member: member.into(), what: what.into() }
 }
 
-fn cluster(backend: &api::Backend, namespace: &str, world: &impl World) -> Result<Cluster, Problem> {
+/// The Cluster that a reference of an object in `namespace` leads to.
+pub(super) fn cluster(
+    backend: &api::BackendReference,
+    namespace: &str,
+    world: &impl World,
+) -> Result<Cluster, Problem> {
     match (&backend.service, &backend.host) {
         (Some(service), None) => {
             let name = ObjectName::new(backend.namespace.as_deref().unwrap_or(namespace), service.as_str());

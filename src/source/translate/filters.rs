@@ -7,14 +7,18 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use crate::api::reason::INVALID;
-use crate::api::{self, FilterType, PathModifier, PathModifierType, RedirectScheme};
-use crate::ir::{Action, DirectResponse, Filter, HeaderEdit, Hostname, PathRewrite, Redirect};
+use crate::api::{self, BackendFilterType, FilterType, PathModifier, PathModifierType, RedirectScheme};
+use crate::ir::{
+    Action, DirectResponse, Filter, HeaderEdit, Hostname, InvalidRewrite, PathRewrite, Redirect, RegexRewrite,
+};
 
-use super::report::{Field, Report};
+use super::report::{Field, Report, regex_error};
+use super::{cors, path, query};
 
 /// What a rule's filters amount to.
 #[derive(Default)]
 pub(super) struct Filters {
+    /// In the order of [`Filter::stage`], without mirrors.
     pub(super) changes: Vec<Filter>,
     /// The answer, where the gateway makes it by itself.
     pub(super) answer: Option<Action>,
@@ -23,45 +27,114 @@ pub(super) struct Filters {
 }
 
 /// A filter cannot be used; the report says why.
-struct Broken;
+pub(super) struct Broken;
 
-type Outcome<T> = Result<T, Broken>;
+pub(super) type Outcome<T> = Result<T, Broken>;
 
 enum Step {
     Change(Filter),
     Answer(Action),
+    /// A mirror, which is a matter of references.
+    Elsewhere,
 }
 
-/// Reads the filters of a rule in their order.
+/// Reads the filters of a rule but its mirrors, and brings them into their order.
 pub(super) fn filters(filters: &[api::Filter], rule: &Field<'_>, report: &mut Report) -> Filters {
     let mut result = Filters::default();
     for (index, filter) in filters.iter().enumerate() {
         let field = rule.entry("filters", index);
-        match step(filter, &field, report) {
-            Ok(Step::Change(filter)) => result.changes.push(filter),
-            Ok(Step::Answer(answer)) if result.answer.is_none() => result.answer = Some(answer),
-            Ok(Step::Answer(_)) => {
-                report.add(INVALID, &field, "a rule answers only once: RequestRedirect or DirectResponse");
-                result.is_broken = true;
+        let outcome = step(filter, &field, report).and_then(|step| result.take(step, filter, &field, report));
+        result.is_broken |= outcome.is_err();
+    }
+    let is_for_backends = |filter: &api::Filter| {
+        matches!(filter.r#type, FilterType::UrlRewrite | FilterType::RequestQueryModifier | FilterType::RequestMirror)
+    };
+    if result.answer.is_some()
+        && let Some(index) = filters.iter().position(is_for_backends)
+    {
+        let what = format!("{} goes with backends, not with an answer of the gateway's own", filters[index].r#type);
+        report.add(INVALID, &rule.entry("filters", index), what);
+        result.is_broken = true;
+    }
+    result.changes.sort_by_key(Filter::stage);
+    result
+}
+
+impl Filters {
+    fn take(&mut self, step: Step, filter: &api::Filter, field: &Field<'_>, report: &mut Report) -> Outcome<()> {
+        match step {
+            Step::Change(change) if self.changes.iter().any(|other| other.stage() == change.stage()) => {
+                broken(report, field, format!("{} cannot be repeated in a rule", filter.r#type))
             }
-            Err(Broken) => result.is_broken = true,
+            Step::Answer(_) if self.answer.is_some() => {
+                broken(report, field, "a rule answers only once: RequestRedirect or DirectResponse")
+            }
+            Step::Change(change) => {
+                self.changes.push(change);
+                Ok(())
+            }
+            Step::Answer(answer) => {
+                self.answer = Some(answer);
+                Ok(())
+            }
+            Step::Elsewhere => Ok(()),
         }
     }
-    result
+}
+
+/// Reads the filters of a backend, in their order.
+pub(super) fn backend_filters(
+    filters: &[api::BackendFilter],
+    backend: &Field<'_>,
+    report: &mut Report,
+) -> Outcome<Vec<Filter>> {
+    let mut result: Vec<Filter> = every(filters.iter().enumerate().map(|(index, filter)| {
+        let field = backend.entry("filters", index);
+        match filter.r#type {
+            BackendFilterType::RequestHeaderModifier => {
+                request_headers(filter.request_header_modifier.as_ref(), &field, report)
+            }
+            BackendFilterType::ResponseHeaderModifier => {
+                response_headers(filter.response_header_modifier.as_ref(), &field, report)
+            }
+        }
+    }))?;
+    result.sort_by_key(Filter::stage);
+    if result.windows(2).any(|pair| pair[0].stage() == pair[1].stage()) {
+        return broken(report, &backend.member("filters"), "a type cannot be repeated");
+    }
+    Ok(result)
+}
+
+fn request_headers(modifier: Option<&api::HeaderModifier>, field: &Field<'_>, report: &mut Report) -> Outcome<Filter> {
+    let field = field.member("requestHeaderModifier");
+    header_edit(given(modifier, &field, report)?, &field, report).map(Filter::RequestHeaders)
+}
+
+fn response_headers(modifier: Option<&api::HeaderModifier>, field: &Field<'_>, report: &mut Report) -> Outcome<Filter> {
+    let field = field.member("responseHeaderModifier");
+    header_edit(given(modifier, &field, report)?, &field, report).map(Filter::ResponseHeaders)
 }
 
 fn step(filter: &api::Filter, field: &Field<'_>, report: &mut Report) -> Outcome<Step> {
     Ok(match filter.r#type {
         FilterType::RequestHeaderModifier => {
-            let field = field.member("requestHeaderModifier");
-            let modifier = given(filter.request_header_modifier.as_ref(), &field, report)?;
-            Step::Change(Filter::RequestHeaders(header_edit(modifier, &field, report)?))
+            Step::Change(request_headers(filter.request_header_modifier.as_ref(), field, report)?)
         }
         FilterType::ResponseHeaderModifier => {
-            let field = field.member("responseHeaderModifier");
-            let modifier = given(filter.response_header_modifier.as_ref(), &field, report)?;
-            Step::Change(Filter::ResponseHeaders(header_edit(modifier, &field, report)?))
+            Step::Change(response_headers(filter.response_header_modifier.as_ref(), field, report)?)
         }
+        FilterType::RequestQueryModifier => {
+            let field = field.member("requestQueryModifier");
+            let modifier = given(filter.request_query_modifier.as_ref(), &field, report)?;
+            Step::Change(Filter::RequestQuery(query::query_edit(modifier)))
+        }
+        FilterType::Cors => {
+            let field = field.member("cors");
+            let cors = given(filter.cors.as_ref(), &field, report)?;
+            Step::Change(Filter::Cors(Box::new(cors::cors(cors, &field, report)?)))
+        }
+        FilterType::RequestMirror => Step::Elsewhere,
         FilterType::UrlRewrite => {
             let field = field.member("urlRewrite");
             let rewrite = given(filter.url_rewrite.as_ref(), &field, report)?;
@@ -81,12 +154,12 @@ fn step(filter: &api::Filter, field: &Field<'_>, report: &mut Report) -> Outcome
     })
 }
 
-fn broken<T>(report: &mut Report, field: &Field<'_>, what: impl fmt::Display) -> Outcome<T> {
+pub(super) fn broken<T>(report: &mut Report, field: &Field<'_>, what: impl fmt::Display) -> Outcome<T> {
     report.add(INVALID, field, what);
     Err(Broken)
 }
 
-fn given<'a, T>(member: Option<&'a T>, field: &Field<'_>, report: &mut Report) -> Outcome<&'a T> {
+pub(super) fn given<'a, T>(member: Option<&'a T>, field: &Field<'_>, report: &mut Report) -> Outcome<&'a T> {
     member.map_or_else(|| broken(report, field, "is required with this type"), Ok)
 }
 
@@ -115,7 +188,7 @@ fn header_fields(
 }
 
 /// All outcomes, looked at to the last so that every problem is told.
-fn every<T>(outcomes: impl Iterator<Item = Outcome<T>>) -> Outcome<Vec<T>> {
+pub(super) fn every<T>(outcomes: impl Iterator<Item = Outcome<T>>) -> Outcome<Vec<T>> {
     let outcomes: Vec<Outcome<T>> = outcomes.collect();
     outcomes.into_iter().collect()
 }
@@ -150,21 +223,45 @@ fn target(
     Ok((hostname.transpose()?, path.transpose()?))
 }
 
-fn path_rewrite(path: &PathModifier, field: &Field<'_>, report: &mut Report) -> Outcome<PathRewrite> {
-    let (name, value) = match path.r#type {
-        PathModifierType::ReplaceFullPath => ("replaceFullPath", &path.replace_full_path),
-        PathModifierType::ReplacePrefixMatch => ("replacePrefixMatch", &path.replace_prefix_match),
-    };
-    let field = field.member(name);
-    let value = given(value.as_ref(), &field, report)?;
-    let is_path = value.is_empty() || value.starts_with('/');
-    if !is_path || !value.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#')) {
-        return broken(report, &field, format!("{value:?} is not a path of visible ASCII without ? and #"));
+fn path_rewrite(modifier: &PathModifier, field: &Field<'_>, report: &mut Report) -> Outcome<PathRewrite> {
+    match modifier.r#type {
+        PathModifierType::ReplaceFullPath => {
+            let field = field.member("replaceFullPath");
+            let path = replacement(given(modifier.replace_full_path.as_ref(), &field, report)?, &field, report)?;
+            Ok(PathRewrite::Full(if path.is_empty() { "/".into() } else { path }))
+        }
+        PathModifierType::ReplacePrefixMatch => {
+            let field = field.member("replacePrefixMatch");
+            let path = replacement(given(modifier.replace_prefix_match.as_ref(), &field, report)?, &field, report)?;
+            Ok(PathRewrite::Prefix(path))
+        }
+        PathModifierType::ReplaceRegexMatch => {
+            let field = field.member("replaceRegexMatch");
+            let replacement = given(modifier.replace_regex_match.as_ref(), &field, report)?;
+            regex_rewrite(replacement, &field, report).map(|rewrite| PathRewrite::Regex(Box::new(rewrite)))
+        }
     }
-    Ok(match path.r#type {
-        PathModifierType::ReplaceFullPath if value.is_empty() => PathRewrite::Full("/".into()),
-        PathModifierType::ReplaceFullPath => PathRewrite::Full(value.as_str().into()),
-        PathModifierType::ReplacePrefixMatch => PathRewrite::Prefix(value.as_str().into()),
+}
+
+/// A path in normal form, or nothing. What clients and backends may take for a host is refused.
+fn replacement(value: &str, field: &Field<'_>, report: &mut Report) -> Outcome<Arc<str>> {
+    match path::normal(value) {
+        _ if value.is_empty() => Ok(value.into()),
+        Ok(path) if path.starts_with("//") => broken(report, field, format!("{value:?} starts with //")),
+        Ok(path) => Ok(path.into()),
+        Err(what) => broken(report, field, what),
+    }
+}
+
+fn regex_rewrite(replacement: &api::RegexReplacement, field: &Field<'_>, report: &mut Report) -> Outcome<RegexRewrite> {
+    let substitution = &*replacement.substitution;
+    if !substitution.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#')) {
+        let what = format!("{substitution:?} is not visible ASCII without ? and #");
+        return broken(report, &field.member("substitution"), what);
+    }
+    RegexRewrite::new(&replacement.pattern, substitution).or_else(|error| match error {
+        InvalidRewrite::Pattern(error) => broken(report, &field.member("pattern"), regex_error(&error)),
+        error => broken(report, &field.member("substitution"), error),
     })
 }
 

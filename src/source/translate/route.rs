@@ -9,7 +9,7 @@ use crate::ir::{Action, Cluster, Filter, Finding, Kind, Match, ObjectName, PathM
 use super::report::{Field, Report};
 use super::selector::{Standing, admits};
 use super::{RouteSubject, SelectorSubject, World};
-use super::{backends, filters, matches, policy};
+use super::{backends, filters, matches, mirrors, policy};
 
 /// What a Route contributes to one of its Selectors.
 #[derive(Clone, Debug, PartialEq)]
@@ -116,11 +116,16 @@ impl<W: World> Context<'_, W> {
     ) -> Option<Rule> {
         let field = Field::SPEC.entry("rules", index);
         let matches = matches::matches(&rule.matches, &field, accepted);
-        let filters = filters::filters(&rule.filters, &field, accepted);
+        let mut filters = filters::filters(&rule.filters, &field, accepted);
         let policies = policy::policies(rule, self.policy, &field, accepted);
         let namespace = &self.route.origin.object.namespace;
         let mut own_clusters = Vec::new();
-        let backends = backends::backends(&rule.backends, namespace, self.world, &field, (resolved, &mut own_clusters));
+        let reports = (&mut *accepted, &mut *resolved);
+        let backends = backends::backends(&rule.backends, namespace, self.world, &field, reports, &mut own_clusters);
+        let reports = (&mut *accepted, resolved);
+        let mirrors = mirrors::mirrors(&rule.filters, namespace, self.world, &field, reports, &mut own_clusters);
+        filters.changes.extend(mirrors);
+        filters.changes.sort_by_key(Filter::stage);
         let action = match (filters.answer, backends.is_empty()) {
             (Some(answer), true) => answer,
             (None, false) => Action::Forward(backends),
@@ -129,6 +134,8 @@ impl<W: World> Context<'_, W> {
                 accepted.add(INVALID, &field.member("backends"), what);
                 Action::Invalid { reason: INVALID }
             }
+            // The answer is there, and what is wrong with it has been told.
+            (None, true) if filters.is_broken => Action::Invalid { reason: INVALID },
             (None, true) => {
                 let what = "a rule needs backends, or a filter RequestRedirect or DirectResponse";
                 accepted.add(INVALID, &field, what);

@@ -7,14 +7,15 @@ use prometheus::proto::MetricType;
 
 use super::cells::{Block, Buckets, PerWorker};
 use super::family::{Family, Source, Spec, Sum};
-use super::labels::{ConnectionState, RetryReason};
+use super::labels::{ConnectionState, MirrorOutcome, RetryReason};
 use super::weak::WeakMap;
 
 /// Upstream work of one Cluster.
 pub struct ClusterMetrics {
     name: Arc<str>,
     buckets: Arc<Buckets>,
-    /// Words: connect failures, denied retries, connections by state, retries by reason, then the histogram.
+    /// Words: connect failures, denied retries, connections by state, retries by reason, copies by outcome, then the
+    /// histogram.
     workers: PerWorker<Block>,
 }
 
@@ -29,9 +30,10 @@ const CONNECT_FAILURES: usize = 0;
 const DENIED: usize = 1;
 const CONNECTIONS: usize = 2;
 const RETRIES: usize = CONNECTIONS + ConnectionState::ALL.len();
-const DURATIONS: usize = RETRIES + RetryReason::ALL.len();
+const MIRRORED: usize = RETRIES + RetryReason::ALL.len();
+const DURATIONS: usize = MIRRORED + MirrorOutcome::ALL.len();
 
-static SPECS: [Spec; 5] = [
+static SPECS: [Spec; 6] = [
     Spec {
         name: "lockgate_upstream_request_duration_seconds",
         help: "Time from sending a request to an endpoint to the head of its answer, per attempt.",
@@ -61,6 +63,12 @@ static SPECS: [Spec; 5] = [
         help: "Connections to endpoints that could not be made.",
         kind: MetricType::COUNTER,
         labels: &["cluster"],
+    },
+    Spec {
+        name: "lockgate_mirrored_requests_total",
+        help: "Copies of requests for a mirror, by what became of them.",
+        kind: MetricType::COUNTER,
+        labels: &["cluster", "outcome"],
     },
 ];
 
@@ -94,6 +102,11 @@ impl ClusterMetrics {
         self.add(worker, CONNECT_FAILURES, 1);
     }
 
+    /// A copy of a request came to its end.
+    pub fn mirrored(&self, worker: usize, outcome: MirrorOutcome) {
+        self.add(worker, MIRRORED + outcome as usize, 1);
+    }
+
     fn add(&self, worker: usize, word: usize, n: i64) {
         if let Some(block) = self.block(worker) {
             block.add(word, n);
@@ -108,11 +121,11 @@ impl ClusterMetrics {
         self.workers.used().map(|block| block.get_signed(word)).sum::<i64>() as f64
     }
 
-    fn gather(&self, families: &mut [Family; 5]) {
+    fn gather(&self, families: &mut [Family; 6]) {
         if self.workers.used().next().is_none() {
             return;
         }
-        let [durations, connections, retries, denied, failures] = families;
+        let [durations, connections, retries, denied, failures, mirrored] = families;
         let mut sum = Sum::default();
         self.workers.used().for_each(|block| self.buckets.sum_up(block, DURATIONS, &mut sum));
         durations.push_histogram(&[&self.name], &self.buckets, &sum);
@@ -124,6 +137,11 @@ impl ClusterMetrics {
         }
         denied.push(&[&self.name], self.total(DENIED));
         failures.push(&[&self.name], self.total(CONNECT_FAILURES));
+        let copies = MirrorOutcome::ALL.iter().map(|outcome| (outcome, self.total(MIRRORED + *outcome as usize)));
+        // Few Clusters are mirrors: the others have no series.
+        if copies.clone().any(|(_, count)| count > 0.0) {
+            copies.for_each(|(outcome, count)| mirrored.push(&[&self.name, outcome.as_str()], count));
+        }
     }
 }
 

@@ -112,6 +112,26 @@ labels! {
 }
 
 labels! {
+    /// What became of the copy of a request: the label of `lockgate_mirrored_requests_total`.
+    MirrorOutcome {
+        /// The mirror answered, whatever it said.
+        Answered => "answered",
+        /// No connection could be made, or it broke.
+        Failed => "failed",
+        /// It took too long.
+        Timeout => "timeout",
+        /// There are too many copies already, or too many connections.
+        Overloaded => "overloaded",
+        /// The mirror has no endpoint that can be used.
+        NoEndpoints => "no-endpoints",
+        /// The request's body is longer than what is kept of one.
+        BodyTooLarge => "body-too-large",
+        /// The request's body broke off.
+        Incomplete => "incomplete",
+    }
+}
+
+labels! {
     /// What a connection to an endpoint does.
     ConnectionState {
         /// It carries a request.
