@@ -10,6 +10,7 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use http::HeaderMap;
 use lockgate::ir::Selector;
 use lockgate::routing::{ListenerIndex, RouteTable, host, path};
+use lockgate_benches::cache::Cache;
 use lockgate_benches::cpu_time::CpuTime;
 use lockgate_benches::tables::{self, Requests};
 
@@ -86,6 +87,34 @@ fn find(c: &mut Criterion<CpuTime>) {
     lookup(c, "hit in one selector", 100_000, &table, &requests, true);
 }
 
+/// Lookups behind a cache of 4096 entries: the requests that suit it best, all different ones, and ones for a host and
+/// path each with a number in it, as `/users/17`.
+fn cache(c: &mut Criterion<CpuTime>) {
+    for routes in [1_000, 100_000] {
+        let table = tables::compile(&tables::selectors(routes).unwrap(), None);
+        let headers =
+            HeaderMap::from_iter([(http::HeaderName::from_static("x-tenant"), http::HeaderValue::from_static("a"))]);
+        for (name, requests) in [
+            ("hot set of 100", Requests::new(routes, 100, &tables::UNIFORM)),
+            ("hot set of 4000", Requests::new(routes, 4000, &tables::UNIFORM)),
+            ("uniform", Requests::new(routes, 1 << 16, &tables::UNIFORM)),
+        ] {
+            let mut cache = Cache::new(4096);
+            let mut next = requests.iter().cycle();
+            c.bench_function(&format!("cache/{name}/{routes}"), |b| {
+                b.iter(|| {
+                    let (host, path) = next.next().unwrap();
+                    cache.get(host, path, || {
+                        *table.find(HTTP, black_box(&tables::get(&headers, host, path))).unwrap().payload
+                    })
+                });
+            });
+        }
+        let hot = Requests::new(routes, 4000, &tables::UNIFORM);
+        lookup(c, "hot set of 4000", routes, &table, &hot, true);
+    }
+}
+
 fn forms(c: &mut Criterion<CpuTime>) {
     let given = "/api/v1/users/12345/orders/67890/items";
     c.bench_function("normalise/normal path", |b| b.iter(|| path::normalise(black_box(given)).is_ok()));
@@ -102,6 +131,6 @@ criterion_group! {
         .warm_up_time(Duration::from_millis(500))
         .measurement_time(Duration::from_secs(1))
         .without_plots();
-    targets = compile, find, forms
+    targets = compile, find, cache, forms
 }
 criterion_main!(benches);

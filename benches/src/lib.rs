@@ -1,4 +1,5 @@
 //! Benchmarks of Lockgate; see the `benches` folder.
 
+pub mod cache;
 pub mod cpu_time;
 pub mod tables;
