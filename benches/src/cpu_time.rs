@@ -1,4 +1,4 @@
-//! CPU time of the measuring thread, which a busy machine disturbs far less than wall time.
+//! CPU time, which a busy machine disturbs far less than wall time.
 
 use std::time::Duration;
 
@@ -38,7 +38,16 @@ impl Measurement for CpuTime {
     }
 }
 
+/// The CPU time that all threads of this process have taken so far.
+pub fn process() -> Duration {
+    read(ClockId::ProcessCPUTime)
+}
+
 fn now() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
+    read(ClockId::ThreadCPUTime)
+}
+
+fn read(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
 }
