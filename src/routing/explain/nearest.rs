@@ -1,0 +1,153 @@
+//! What comes nearest where nothing fits.
+
+use serde::{Deserialize, Serialize};
+
+use super::mismatch::describe;
+use super::{Loser, Part, place};
+use crate::ir::{Hostname, Match, PathMatch, Rule, Segment};
+use crate::routing::{ListenerIndex, Request, RouteTable};
+
+/// Most candidates that are told.
+const MOST: usize = 5;
+/// Most hostnames that are compared letter by letter.
+const COMPARED: usize = 20_000;
+
+/// A hostname that comes near the one asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NearHost {
+    /// The hostname.
+    pub hostname: String,
+    /// A Selector that has it.
+    pub selector: String,
+    /// Why it does not take the host.
+    pub because: String,
+}
+
+impl<P> RouteTable<P> {
+    /// Hostnames that come near `host`, which no Selector of the listener has.
+    pub(super) fn nearest_hosts(&self, listener: ListenerIndex, host: &str) -> Vec<NearHost> {
+        let name = self.listeners().nth(listener.0).cloned().unwrap_or_default();
+        let served =
+            |selector: &crate::ir::Selector| selector.listeners.is_empty() || selector.listeners.contains(&name);
+        let mut near: Vec<(usize, NearHost)> = Vec::new();
+        let all = self.selectors().flat_map(|selector| selector.hostnames.iter().map(move |host| (selector, host)));
+        for (selector, hostname) in all.take(COMPARED) {
+            let (distance, because) = if hostname.matches(host) {
+                if served(selector) {
+                    continue;
+                }
+                (0, format!("is served on other listeners: {}", selector.listeners.join(", ")))
+            } else if matches!(hostname, Hostname::Wildcard(suffix) if **suffix == *host) {
+                (1, "a wildcard wants at least one label before its suffix".to_owned())
+            } else {
+                match distance(host, &hostname.to_string()) {
+                    Some(distance) => (1 + distance, "is spelt differently".to_owned()),
+                    None => continue,
+                }
+            };
+            let selector = selector.origin.object.to_string();
+            near.push((distance, NearHost { hostname: hostname.to_string(), selector, because }));
+        }
+        near.sort_by(|a, b| (a.0, &a.1.hostname, &a.1.selector).cmp(&(b.0, &b.1.hostname, &b.1.selector)));
+        near.into_iter().take(MOST).map(|(_, near)| near).collect()
+    }
+}
+
+/// How many letters have to change, where that is few enough to be a slip: at most three, and a fourth of the text.
+fn distance(a: &str, b: &str) -> Option<usize> {
+    let most = 3.min(a.len() / 4);
+    if a.len().abs_diff(b.len()) > most {
+        return None;
+    }
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (at, own) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = at + 1;
+        for (to, its) in b.bytes().enumerate() {
+            let substitute = diagonal + usize::from(own != its);
+            diagonal = row[to + 1];
+            row[to + 1] = substitute.min(row[to] + 1).min(diagonal + 1);
+        }
+    }
+    row.last().copied().filter(|distance| *distance <= most)
+}
+
+/// The matches that come nearest: those that fail late, then those whose path has most segments in common.
+pub(super) struct Matches<'a> {
+    request: &'a Request<'a>,
+    /// The best first.
+    best: Vec<Candidate<'a>>,
+}
+
+struct Candidate<'a> {
+    score: (Part, usize),
+    rule: &'a Rule,
+    matching: &'a Match,
+    rank: usize,
+    at: (Part, usize),
+}
+
+impl<'a> Matches<'a> {
+    pub(super) const fn new(request: &'a Request<'a>) -> Self {
+        Self { request, best: Vec::new() }
+    }
+
+    /// Considers a match that fails at `at`. Of equals the one of the better rank stays.
+    pub(super) fn see(&mut self, rule: &'a Rule, matching: &'a Match, rank: usize, at: (Part, usize)) {
+        let common = if at.0 == Part::Path { common(&matching.path, self.request.path) } else { 0 };
+        // Nothing in common is not near.
+        if at.0 == Part::Path && common == 0 {
+            return;
+        }
+        let score = (at.0, common);
+        let position = self.best.partition_point(|candidate| candidate.score >= score);
+        if position < MOST {
+            self.best.insert(position, Candidate { score, rule, matching, rank, at });
+            self.best.truncate(MOST);
+        }
+    }
+
+    pub(super) fn finish(self) -> Vec<Loser> {
+        let request = self.request;
+        let told = self.best.into_iter().filter_map(|candidate| {
+            let mismatch = describe(candidate.matching, candidate.at, request)?;
+            Some(Loser { place: place(candidate.rule, candidate.matching, Some(candidate.rank)), mismatch })
+        });
+        told.collect()
+    }
+}
+
+/// How many segments at the front a path match and a path have in common.
+fn common(path: &PathMatch, given: &str) -> usize {
+    let given = given.split('/').skip(1);
+    let same = |text: &str| text.split('/').skip(1).zip(given.clone()).take_while(|(own, its)| own == its).count();
+    match path {
+        PathMatch::Exact(text) | PathMatch::Prefix(text) => same(text),
+        PathMatch::Pattern(pattern) => {
+            let fits = |(own, its): &(&Segment, &str)| match own {
+                Segment::Literal(text) => **text == **its,
+                Segment::One(_) => !its.is_empty(),
+                Segment::Rest => true,
+            };
+            pattern.segments().iter().zip(given.clone()).take_while(fits).count()
+        }
+        // A regular expression has no segments; what is plain at its front counts.
+        PathMatch::Regex(regex) => same(regex.source()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slips_are_near_and_other_names_are_not() {
+        assert_eq!(distance("shop.example.com", "shop.exmaple.com"), Some(2));
+        assert_eq!(distance("shop.example.com", "shops.example.com"), Some(1));
+        assert_eq!(distance("shop.example.com", "pay.example.com"), None);
+        assert_eq!(distance("a.io", "b.io"), Some(1));
+        assert_eq!(distance("ab", "ac"), None);
+        assert_eq!(distance("", ""), Some(0));
+    }
+}
