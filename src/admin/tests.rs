@@ -27,15 +27,17 @@ impl Ports {
     fn open() -> Self {
         let (lifecycle, _driver) = Lifecycle::new(1, DrainSettings::default());
         let (_subscriber, logs) = logs::build(&LogSettings::default(), std::io::sink()).expect("valid");
-        let echo: Handler = Arc::new(|query| match query {
+        let echo: Handler = Arc::new(|ask| match ask.query.as_str() {
             "bad" => Err("query: bad".to_owned()),
-            query => Ok(json!({ "query": query })),
+            _ if ask.accepts_text => Ok(Shown::Text("text".to_owned())),
+            query => Ok(Shown::Json(json!({ "query": query, "body": ask.body.as_deref().map(<[u8]>::len) }))),
         });
+        let page = |takes_body| Page { takes_body, handler: Arc::clone(&echo) };
         let parts = Parts {
             lifecycle,
             metrics: Metrics::new(1, Buckets::default()),
             logs: Arc::new(logs),
-            pages: BTreeMap::from([("routes", echo)]),
+            pages: BTreeMap::from([("explain", page(true)), ("routes", page(false))]),
         };
         let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
         let admin = Admin::bind(loopback, loopback).expect("free ports");

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::mismatch::describe;
 use super::{Loser, Part, place};
 use crate::ir::{Hostname, Match, PathMatch, Rule, Segment};
+use crate::nearby::distance;
 use crate::routing::{ListenerIndex, Request, RouteTable};
 
 /// Most candidates that are told.
@@ -52,25 +53,6 @@ impl<P> RouteTable<P> {
         near.sort_by(|a, b| (a.0, &a.1.hostname, &a.1.selector).cmp(&(b.0, &b.1.hostname, &b.1.selector)));
         near.into_iter().take(MOST).map(|(_, near)| near).collect()
     }
-}
-
-/// How many letters have to change, where that is few enough to be a slip: at most three, and a fourth of the text.
-fn distance(a: &str, b: &str) -> Option<usize> {
-    let most = 3.min(a.len() / 4);
-    if a.len().abs_diff(b.len()) > most {
-        return None;
-    }
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (at, own) in a.bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = at + 1;
-        for (to, its) in b.bytes().enumerate() {
-            let substitute = diagonal + usize::from(own != its);
-            diagonal = row[to + 1];
-            row[to + 1] = substitute.min(row[to] + 1).min(diagonal + 1);
-        }
-    }
-    row.last().copied().filter(|distance| *distance <= most)
 }
 
 /// The matches that come nearest: those that fail late, then those whose path has most segments in common.
@@ -134,20 +116,5 @@ fn common(path: &PathMatch, given: &str) -> usize {
         }
         // A regular expression has no segments; what is plain at its front counts.
         PathMatch::Regex(regex) => same(regex.source()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn slips_are_near_and_other_names_are_not() {
-        assert_eq!(distance("shop.example.com", "shop.exmaple.com"), Some(2));
-        assert_eq!(distance("shop.example.com", "shops.example.com"), Some(1));
-        assert_eq!(distance("shop.example.com", "pay.example.com"), None);
-        assert_eq!(distance("a.io", "b.io"), Some(1));
-        assert_eq!(distance("ab", "ac"), None);
-        assert_eq!(distance("", ""), Some(0));
     }
 }
