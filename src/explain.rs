@@ -27,19 +27,28 @@ use crate::routing::{Found, ListenerIndex, Now, Request, RouteTable};
 /// What of the gateway's settings a decision depends on.
 #[derive(Clone, Debug)]
 pub struct Gateway {
-    /// The listeners' names and ports, in the order of their indices.
-    pub listeners: Vec<(Arc<str>, u16)>,
+    /// The listeners, in the order of their indices.
+    pub listeners: Vec<Listener>,
     /// Networks whose `X-Forwarded-For` is believed.
     pub trusted_proxies: Vec<IpNet>,
     /// Bytes that a target may have.
     pub max_uri_bytes: u64,
 }
 
+/// A listener, as far as a URL can tell it from others.
+#[derive(Clone, Debug)]
+pub struct Listener {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its port.
+    pub port: u16,
+}
+
 impl From<&crate::settings::Settings> for Gateway {
     fn from(settings: &crate::settings::Settings) -> Self {
         let listeners = settings.listeners.iter();
         Self {
-            listeners: listeners.map(|l| (l.name.as_str().into(), l.address.port())).collect(),
+            listeners: listeners.map(|l| Listener { name: l.name.as_str().into(), port: l.address.port() }).collect(),
             trusted_proxies: settings.trusted_proxies.clone(),
             max_uri_bytes: settings.limits.max_uri_bytes.get(),
         }

@@ -89,7 +89,7 @@ const LAYERS: [Layer; 22] = [
     pure("source::translate", &TRANSLATION).kubernetes(),
     layer("source::file", &SOURCE).kubernetes(),
     layer("source::kube", &SOURCE).kubernetes(),
-    layer("explain", &["ir", "proxy", "publish", "routing", "settings", "telemetry", "upstream"]),
+    layer("explain", &["ir", "lifecycle", "proxy", "publish", "routing", "settings", "telemetry", "upstream"]),
     layer("check", &["api", "ir", "nearby", "source::file", "source::index", "source::translate"]),
     layer("admin", &["lifecycle", "socket", "telemetry"]),
     layer("app", &EVERYTHING).kubernetes(),

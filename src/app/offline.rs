@@ -30,7 +30,9 @@ impl Offline {
     pub fn of_files(dir: &Path, settings: &Settings) -> Self {
         let loaded = file::load(dir);
         let mut index = Index::new(translation(settings, translate::HostBackends::Anywhere));
-        loaded.objects.into_iter().for_each(|object| index.apply(object));
+        for object in loaded.objects {
+            index.apply(object);
+        }
         let source = format!("the manifests at {}", dir.display());
         Self { problems: loaded.problems, ..Self::of_index(index, settings, source) }
     }
@@ -43,7 +45,9 @@ impl Offline {
         };
         let objects = source::list(client, &watches.namespaces).await?;
         let mut index = Index::new(watches.translate);
-        objects.into_iter().for_each(|object| index.apply(object));
+        for object in objects {
+            index.apply(object);
+        }
         Ok(Self::of_index(index, settings, source))
     }
 
@@ -51,7 +55,7 @@ impl Offline {
         // The first call always gives a table.
         let (fragment, sets) = index.take_table().unwrap_or_default();
         let gateway = Gateway::from(settings);
-        let names: Vec<Arc<str>> = gateway.listeners.iter().map(|(name, _)| Arc::clone(name)).collect();
+        let names: Vec<Arc<str>> = gateway.listeners.iter().map(|listener| Arc::clone(&listener.name)).collect();
         Self {
             table: RouteTable::compile(&names, &fragment.selectors, None, |_, _| ()),
             gateway,

@@ -20,8 +20,8 @@ pub(super) fn pages(
     served: watch::Receiver<Option<Arc<Fragment>>>,
 ) -> BTreeMap<&'static str, Page> {
     let gateway = Gateway::from(&shared.settings);
-    let live = Live { gateway, published: Arc::clone(&shared.published), clusters: Arc::clone(clusters) };
-    let live = Arc::new(live);
+    let (published, lifecycle) = (Arc::clone(&shared.published), Arc::clone(&shared.lifecycle));
+    let live = Arc::new(Live { gateway, published, clusters: Arc::clone(clusters), lifecycle });
     let routes = Arc::clone(&live);
     let explain = move |ask: &Ask| {
         let question = question(ask)?;
@@ -52,3 +52,6 @@ fn show(ask: &Ask, value: &impl Serialize, text: impl FnOnce() -> String) -> Res
     }
     serde_json::to_value(value).map(Shown::Json).map_err(|error| error.to_string())
 }
+
+#[cfg(test)]
+mod tests;

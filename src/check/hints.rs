@@ -14,7 +14,26 @@ pub(super) fn of_reading(problem: &Problem) -> Option<String> {
             .and_then(|kind| nearest(kind, ["Route", "Selector"]))
             .map(|meant| format!("did you mean {meant}?"));
     }
+    if let Some((_, form)) = problem.reason.split_once("does not have the form ") {
+        return form_in_words(form).map(str::to_owned);
+    }
     problem.reason.starts_with("cannot be read").then(|| "check the path and its permissions".to_owned())
+}
+
+/// What a regular expression of the schema stands for.
+fn form_in_words(form: &str) -> Option<&'static str> {
+    const FORMS: [(&str, &str); 6] = [
+        ("(h|m|s|ms)", "a duration, such as 500ms, 2s or 1m30s"),
+        ("(k|M|G|T|Ki", "a size in bytes, such as 512, 64Ki or 10Mi"),
+        (
+            "^(\\*\\.)?[a-z0-9]",
+            "a name such as shop.example.com, or *.example.com for all below it; lower case, no port",
+        ),
+        ("^[A-Za-z0-9!#$%&'*+", "letters, digits and - for most names"),
+        ("^(/[", "a path begins with / and has visible ASCII alone"),
+        ("^[a-z0-9]([-a-z0-9]*[a-z0-9])?", "lower case letters, digits and -, with a letter or digit at each end"),
+    ];
+    FORMS.iter().find(|(mark, _)| form.contains(mark)).map(|(_, words)| *words)
 }
 
 /// About what the translation found.
@@ -23,7 +42,7 @@ pub(super) fn of_problem(known: &Known<'_>, problem: &FieldProblem) -> Option<St
         BACKEND_NOT_FOUND if problem.field.ends_with(".service") => {
             let name = problem.what.strip_prefix("Service ")?.split(' ').next()?;
             let (namespace, name) = name.split_once('/')?;
-            return missing("Service", &ObjectName::new(namespace, name), known.names("Service"));
+            return Some(missing("Service", &ObjectName::new(namespace, name), known.names("Service")));
         }
         REF_NOT_PERMITTED if problem.field.ends_with(']') => {
             "a ReferenceGrant in the Service's namespace has to name the Route's namespace"
@@ -41,18 +60,16 @@ pub(super) fn of_problem(known: &Known<'_>, problem: &FieldProblem) -> Option<St
 }
 
 /// About an object that the manifests lack.
-pub(super) fn missing<'a>(
-    kind: &str,
-    name: &ObjectName,
-    known: impl Iterator<Item = &'a ObjectName>,
-) -> Option<String> {
+pub(super) fn missing<'a>(kind: &str, name: &ObjectName, known: impl Iterator<Item = &'a ObjectName>) -> String {
     let names: Vec<String> = known.map(ToString::to_string).collect();
     let same_name = names.iter().find(|other| other.rsplit('/').next() == Some(&*name.name));
     if let Some(other) = same_name {
-        return Some(format!("there is {kind} {other}; another namespace has to be named"));
+        return format!("there is {kind} {other}; another namespace has to be named");
     }
-    match nearest(&name.to_string(), names.iter().map(String::as_str)) {
-        Some(meant) => Some(format!("did you mean {meant}?")),
-        None => Some(format!("fine where the cluster has this {kind}; otherwise add its manifest")),
+    let own = format!("{}/", name.namespace);
+    let neighbours = names.iter().filter_map(|other| other.strip_prefix(&own));
+    match nearest(&name.name, neighbours) {
+        Some(meant) => format!("did you mean {meant}?"),
+        None => format!("fine where the cluster has this {kind}; otherwise add its manifest"),
     }
 }

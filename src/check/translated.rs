@@ -27,10 +27,14 @@ pub(super) fn findings(known: &Known<'_>, settings: &Settings) -> Vec<Finding> {
             listeners: listeners.clone(),
             host_backends: settings.host_backends.clone(),
         });
-        objects.iter().for_each(|object| index.apply((*object).clone()));
+        for object in &objects {
+            index.apply((*object).clone());
+        }
         // A Route whose Selector is elsewhere, or broken, is checked all the same, once.
         let here = std::mem::take(&mut stand_ins);
-        here.iter().zip(0..).filter_map(|(name, number)| stand_in(number, name, class)).for_each(|it| index.apply(it));
+        for stand_in in here.iter().zip(0..).filter_map(|(name, number)| stand_in(number, name, class)) {
+            index.apply(stand_in);
+        }
         let Some((fragment, _)) = index.take_table() else { continue };
         let concerned = |verdict: &&Verdict| match (verdict.kind, &verdict.parent) {
             (Kind::Selector, _) => selectors.contains(&verdict.object),
@@ -64,11 +68,11 @@ fn listeners(objects: &[&Object], settings: &Settings) -> Vec<Listener> {
     if let Some(listeners) = &settings.listeners {
         return listeners.clone();
     }
-    let named = objects.iter().filter_map(|object| match &object.content {
+    let lists = objects.iter().filter_map(|object| match &object.content {
         Content::Selector(selector) => Some(&selector.spec.listeners),
         _ => None,
     });
-    let names: BTreeSet<&str> = named.flatten().map(String::as_str).chain(["http"]).collect();
+    let names: BTreeSet<&str> = lists.flatten().map(String::as_str).chain(["http"]).collect();
     names.into_iter().map(|name| Listener { name: name.into(), tls: false }).collect()
 }
 
@@ -91,7 +95,7 @@ fn unserved(objects: &[&Object], classes: &BTreeMap<String, BTreeSet<ObjectName>
 fn no_selector(known: &Known<'_>, settings: &Settings, route: &ObjectName, parent: &ObjectName) -> Option<Finding> {
     let declared = known.get("Route", route)?;
     let reason = format!("Selector {parent} is not among the manifests");
-    let hint = hints::missing("Selector", parent, known.names("Selector"));
+    let hint = Some(hints::missing("Selector", parent, known.names("Selector")));
     Some(known.finding(declared, of_absence(settings), "spec.selectors", reason, hint))
 }
 

@@ -1,7 +1,7 @@
 //! `lockgate check`: everything that is wrong with manifests.
 
 use std::io::{Read as _, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
@@ -48,16 +48,16 @@ fn report(args: &Args) -> anyhow::Result<Report> {
         complete: args.complete,
         host_backends: HostBackends::Anywhere,
     };
-    let inputs = args.paths.iter().map(input).collect::<anyhow::Result<Vec<_>>>()?;
+    let inputs = args.paths.iter().map(|path| input(path)).collect::<anyhow::Result<Vec<_>>>()?;
     Ok(check::check(&file::read(&inputs), &settings))
 }
 
-fn input(path: &PathBuf) -> anyhow::Result<Input> {
+fn input(path: &Path) -> anyhow::Result<Input> {
     /// As of one file.
     const MOST: u64 = 16 << 20;
     if path.as_os_str() != "-" {
         path.metadata().with_context(|| format!("cannot read {}", path.display()))?;
-        return Ok(Input::Path(path.clone()));
+        return Ok(Input::Path(path.to_owned()));
     }
     let mut bytes = Vec::new();
     std::io::stdin().take(MOST + 1).read_to_end(&mut bytes).context("cannot read standard input")?;
@@ -69,7 +69,7 @@ fn input(path: &PathBuf) -> anyhow::Result<Input> {
 
 fn print(form: Form, report: &Report) -> anyhow::Result<ExitCode> {
     let text = match form {
-        Form::Json => format!("{:#}\n", serde_json::to_value(report)?),
+        Form::Json => serde_json::to_string_pretty(report)? + "\n",
         Form::Text => report.to_text(),
     };
     match std::io::stdout().write_all(text.as_bytes()) {

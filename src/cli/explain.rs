@@ -34,7 +34,8 @@ const OPERATOR_PORT: &str = "127.0.0.1:8082";
 pub(super) struct Args {
     /// The method; case counts
     method: String,
-    /// Such as http://shop.example.com/cart?v=2; without a scheme the first listener is taken
+    /// Scheme, host, path and query; without a scheme the first listener is taken
+    #[arg(value_name = "URL", help = "Such as http://shop.example.com/cart?v=2; scheme and host may be left out")]
     url: String,
     /// A header field as 'name: value'; may be given many times
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
@@ -115,7 +116,7 @@ async fn answer(args: &Args) -> anyhow::Result<(Answer, Vec<String>)> {
 
 fn print(form: Form, answer: &Answer, notes: &[String]) -> anyhow::Result<ExitCode> {
     let text = match form {
-        Form::Json => format!("{:#}\n", serde_json::to_value(answer)?),
+        Form::Json => serde_json::to_string_pretty(answer)? + "\n",
         Form::Text => answer.to_text(),
     };
     note(notes);

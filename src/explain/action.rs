@@ -1,5 +1,6 @@
 //! What a rule does with a request that it takes.
 
+use std::fmt::Write as _;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
@@ -127,7 +128,7 @@ pub(super) fn act(
         }
         ir::Action::Redirect(redirect) => match preview::redirect(redirect, head, query, matched) {
             Ok(location) => {
-                let result = answered(Kind::Redirect, redirect.status, format!("redirected to {location}"));
+                let result = answered(Kind::Redirect, redirect.status, &format!("redirected to {location}"));
                 action.location = Some(location);
                 result
             }
@@ -135,7 +136,7 @@ pub(super) fn act(
         },
         ir::Action::DirectResponse(direct) => {
             action.body = (!direct.body.is_empty()).then(|| cut(&direct.body));
-            answered(Kind::DirectResponse, direct.status, "the rule answers by itself".to_owned())
+            answered(Kind::DirectResponse, direct.status, "the rule answers by itself")
         }
         ir::Action::Invalid { reason } => {
             refusal(&Refused::because(Refusal::InvalidRule, format!("the rule is broken ({reason})")))
@@ -144,7 +145,7 @@ pub(super) fn act(
     (action, result)
 }
 
-fn answered(kind: Kind, status: http::StatusCode, what: String) -> Outcome {
+fn answered(kind: Kind, status: http::StatusCode, what: &str) -> Outcome {
     let summary = format!("answered with {}: {what}", status.as_u16());
     Outcome { kind, status: Some(status.as_u16()), reason: None, summary }
 }
@@ -205,7 +206,8 @@ fn forwarded(backends: &[BackendTold]) -> Outcome {
             let reason = if same && first.cluster.is_some() { Refusal::NoEndpoints } else { Refusal::InvalidBackend };
             let status = Refused::because(reason, "").status();
             let summary = with_share().map(|b| format!("{}: {}", name(b), b.refused.as_deref().unwrap_or_default()));
-            let summary = format!("no backend can answer ({})", summary.collect::<Vec<_>>().join(", "));
+            let answered = if same { format!("answered with {status} {reason}: ") } else { String::new() };
+            let summary = format!("{answered}no backend can answer ({})", summary.collect::<Vec<_>>().join(", "));
             Outcome {
                 kind: Kind::Refused,
                 status: same.then_some(status),
@@ -220,7 +222,7 @@ fn forwarded(backends: &[BackendTold]) -> Outcome {
             });
             let mut summary = format!("forwarded to {}", shares.collect::<Vec<_>>().join(", "));
             for bad in with_share().filter_map(|backend| Some((backend, backend.refused.as_deref()?))) {
-                summary.push_str(&format!("; {} % answered with {}", bad.0.percent, bad.1));
+                let _ = write!(summary, "; {} % answered with {}", bad.0.percent, bad.1);
             }
             Outcome { kind: Kind::Forward, status: None, reason: None, summary }
         }

@@ -6,6 +6,7 @@ use super::question::pairs;
 use super::routes::{self, Page};
 use super::{Answer, EndpointTold, Endpoints, Gateway, Question, World};
 use crate::ir::{ClusterId, Fragment};
+use crate::lifecycle::Lifecycle;
 use crate::publish::{Published, Snapshot};
 use crate::upstream::Clusters;
 
@@ -17,6 +18,8 @@ pub struct Live {
     pub published: Arc<Published>,
     /// The Clusters with their endpoints.
     pub clusters: Arc<Clusters>,
+    /// Its phase.
+    pub lifecycle: Arc<Lifecycle>,
 }
 
 impl Live {
@@ -31,7 +34,12 @@ impl Live {
             source: "the table being served".to_owned(),
             generation: Some(snapshot.generation),
         };
-        world.answer(question).map_err(|error| error.to_string())
+        let mut answer = world.answer(question).map_err(|error| error.to_string())?;
+        let phase = self.lifecycle.phase();
+        if !phase.serves() {
+            answer.notes.push(format!("the gateway is {phase}: it answers every new request with 503"));
+        }
+        Ok(answer)
     }
 
     /// A part of the table that is served now.

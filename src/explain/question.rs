@@ -9,7 +9,7 @@ use http::request::Parts;
 use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 
-use super::{Gateway, time_or_now};
+use super::{Gateway, Listener, time_or_now};
 
 /// A request to explain, as it is asked on the command line and at `/explain`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -147,25 +147,29 @@ impl Question {
         gateway: &Gateway,
         notes: &mut Vec<String>,
     ) -> Result<(usize, Arc<str>), QuestionError> {
-        let all = || gateway.listeners.iter().map(|(name, _)| &**name).collect::<Vec<_>>().join(", ");
-        let find = |holds: &dyn Fn(&(Arc<str>, u16)) -> bool| {
-            gateway.listeners.iter().position(holds).map(|at| (at, Arc::clone(&gateway.listeners[at].0)))
+        let all = || gateway.listeners.iter().map(|l| &*l.name).collect::<Vec<_>>().join(", ");
+        let find = |holds: &dyn Fn(&Listener) -> bool| {
+            let at = gateway.listeners.iter().position(holds)?;
+            Some((at, Arc::clone(&gateway.listeners.get(at)?.name)))
         };
         if let Some(name) = &self.listener {
             let missing = || format!("the gateway has no listener {name:?}; it has {}", all());
-            return find(&|(own, _)| **own == **name).ok_or_else(|| QuestionError::new("listener", missing()));
+            return find(&|own| *own.name == **name).ok_or_else(|| QuestionError::new("listener", missing()));
         }
         let port = url.authority.and_then(|authority| authority.rsplit_once(':')?.1.parse::<u16>().ok());
-        let by_port = find(&|(_, own)| Some(*own) == port);
-        if let Some(found) = by_port.or_else(|| find(&|(own, _)| Some(&**own) == url.scheme)) {
+        let by_port = find(&|own| Some(own.port) == port);
+        if let Some(found) = by_port.or_else(|| find(&|own| Some(&*own.name) == url.scheme)) {
             return Ok(found);
         }
         let first = gateway.listeners.first().ok_or_else(|| QuestionError::new("listener", "the gateway has none"))?;
         if gateway.listeners.len() > 1 || url.scheme.is_some_and(|scheme| scheme == "https") {
             let all = all();
-            notes.push(format!("listener {} is taken, for the URL names none of {all}; --listener names one", first.0));
+            notes.push(format!(
+                "listener {} is taken, for the URL names none of {all}; --listener names one",
+                first.name
+            ));
         }
-        Ok((0, Arc::clone(&first.0)))
+        Ok((0, Arc::clone(&first.name)))
     }
 }
 

@@ -1,5 +1,7 @@
 //! What is in a table: Selectors, Routes, rules and matches in the order of ranks, a page at a time.
 
+use std::fmt::Write as _;
+
 use serde::{Deserialize, Serialize};
 
 use super::question::pairs;
@@ -195,15 +197,16 @@ impl Page {
         for selector in &self.selectors {
             let listeners =
                 if selector.listeners.is_empty() { "all".to_owned() } else { selector.listeners.join(", ") };
-            out.push_str(&format!(
-                "\n{}  {}  listeners {listeners}, priority {}\n",
+            let _ = writeln!(
+                out,
+                "\n{}  {}  listeners {listeners}, priority {}",
                 selector.selector,
                 selector.hostnames.join(", "),
                 selector.priority
-            ));
+            );
             let between = if selector.any { " or " } else { " and " };
             if !selector.conditions.is_empty() {
-                out.push_str(&format!("  if {}\n", selector.conditions.join(between)));
+                let _ = writeln!(out, "  if {}", selector.conditions.join(between));
             }
             let rows = selector.matches.iter().map(|row| {
                 let name = format!("{} rule {} matches[{}]", row.route, row.rule, row.match_index);
@@ -212,7 +215,7 @@ impl Page {
             table(&mut out, &rows.collect::<Vec<_>>());
         }
         if let Some(next) = self.next {
-            out.push_str(&format!("\nmore: ?offset={next}\n"));
+            let _ = writeln!(out, "\nmore: ?offset={next}");
         }
         out
     }

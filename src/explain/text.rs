@@ -98,7 +98,7 @@ fn many(count: usize, what: &str) -> String {
 fn tell_action(out: &mut String, action: &Action) {
     if !action.backends.is_empty() {
         let by = action.load_balancing.as_deref().unwrap_or_default();
-        section(out, &format!("Backends (endpoints {by})"));
+        section(out, &format!("Backends, their endpoints by {by}"));
         table(out, &action.backends.iter().map(backend).collect::<Vec<_>>());
     }
     if !action.filters.is_empty() {

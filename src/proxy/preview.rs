@@ -124,7 +124,7 @@ pub fn upstream(rule: &Rule, head: &Head, query: Option<&str>, matched: usize) -
     let path = path.map(|rewrite| rewrite_path(&head.path, matched, rewrite));
     let target = origin_form(path.as_deref().unwrap_or(&head.path), query);
     let target = target.map_err(|e| Refused::because(Refusal::BadRequest, e))?;
-    let hostname = rewrites().filter_map(|(hostname, _)| hostname.as_deref()).last();
+    let hostname = rewrites().filter_map(|(hostname, _)| hostname.as_deref()).next_back();
     Ok((target.to_string(), hostname.unwrap_or(&head.authority).to_owned()))
 }
 

@@ -189,7 +189,7 @@ mod tests {
             predicate: Predicate::Cidr(vec!["10.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()]),
             negate: true,
         };
-        let time = Condition {
+        let hours = Condition {
             source: Source::Time,
             predicate: Predicate::After(vec![TimePoint::Instant(0), TimePoint::Daily(30_600)]),
             negate: false,
@@ -200,7 +200,7 @@ mod tests {
             methods: vec![http::Method::GET, http::Method::HEAD],
             headers: vec![],
             query: vec![],
-            conditions: vec![negated, time],
+            conditions: vec![negated, hours],
         };
         let matching = matching.header("x", HeaderTest::Exact("1".into())).query("v", HeaderTest::Present);
         assert_eq!(
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn times_are_whole_seconds() {
         let at = SystemTime::UNIX_EPOCH;
-        assert_eq!(super::time(at + Duration::from_millis(1_500)), "1970-01-01T00:00:01Z");
-        assert_eq!(super::time(at - Duration::from_millis(500)), "1969-12-31T23:59:59Z");
+        assert_eq!(time(at + Duration::from_millis(1_500)), "1970-01-01T00:00:01Z");
+        assert_eq!(time(at - Duration::from_millis(500)), "1969-12-31T23:59:59Z");
     }
 }

@@ -37,13 +37,13 @@ fn told(gateway: &Gateway, parts: &http::request::Parts) -> Result<String, Refus
 }
 
 fn text(method: &str, target: &str, headers: &[(&str, &str)]) -> String {
-    let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-    format!("{method} {target} HTTP/1.1\r\n{headers}connection: close\r\n\r\n")
+    let headers: Vec<String> = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    format!("{method} {target} HTTP/1.1\r\n{}connection: close\r\n\r\n", headers.concat())
 }
 
 #[tokio::test]
 async fn refusals_are_foretold() {
-    let origin = Origin::start(Reply::echo()).await;
+    let origin = Origin::start(Reply::always("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")).await;
     let gateway = Gateway::start(vec![selector(vec![rule("/a", &[(&origin, 1)])])]).await;
     let long = format!("/a?{}", "x".repeat(9000));
     let host = ("host", "x.test");
@@ -73,7 +73,7 @@ async fn refusals_are_foretold() {
 
 #[tokio::test]
 async fn targets_and_locations_are_foretold() {
-    let origin = Origin::start(Reply::echo()).await;
+    let origin = Origin::start(Reply::always("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")).await;
     let mut rewritten = rule("/old", &[(&origin, 1)]);
     rewritten.filters =
         vec![Filter::Rewrite { hostname: Some("inner.test".into()), path: Some(PathRewrite::Prefix("/new".into())) }];

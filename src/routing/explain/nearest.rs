@@ -55,7 +55,7 @@ impl<P> RouteTable<P> {
     }
 }
 
-/// The matches that come nearest: those that fail late, then those whose path has most segments in common.
+/// The matches that come nearest: those that fail late, then those whose path comes nearest.
 pub(super) struct Matches<'a> {
     request: &'a Request<'a>,
     /// The best first.
@@ -77,12 +77,12 @@ impl<'a> Matches<'a> {
 
     /// Considers a match that fails at `at`. Of equals the one of the better rank stays.
     pub(super) fn see(&mut self, rule: &'a Rule, matching: &'a Match, rank: usize, at: (Part, usize)) {
-        let common = if at.0 == Part::Path { common(&matching.path, self.request.path) } else { 0 };
+        let near = if at.0 == Part::Path { nearness(&matching.path, self.request.path) } else { 0 };
         // Nothing in common is not near.
-        if at.0 == Part::Path && common == 0 {
+        if at.0 == Part::Path && near == 0 {
             return;
         }
-        let score = (at.0, common);
+        let score = (at.0, near);
         let position = self.best.partition_point(|candidate| candidate.score >= score);
         if position < MOST {
             self.best.insert(position, Candidate { score, rule, matching, rank, at });
@@ -100,21 +100,33 @@ impl<'a> Matches<'a> {
     }
 }
 
-/// How many segments at the front a path match and a path have in common.
-fn common(path: &PathMatch, given: &str) -> usize {
-    let given = given.split('/').skip(1);
-    let same = |text: &str| text.split('/').skip(1).zip(given.clone()).take_while(|(own, its)| own == its).count();
+/// How near a path match is to a path: two for every segment at the front that they have in common, and one where the
+/// segments behind differ by a slip.
+fn nearness<'a>(path: &'a PathMatch, given: &str) -> usize {
+    let given: Vec<&str> = given.split('/').skip(1).collect();
+    let of = |wanted: Vec<Wanted<'_>>| {
+        let same = wanted.iter().zip(&given).take_while(|(own, its)| own.is_none_or(|own| own == **its)).count();
+        let slip = match (wanted.get(same), given.get(same)) {
+            (Some(Some(own)), Some(its)) => distance(own, its).is_some(),
+            _ => false,
+        };
+        2 * same + usize::from(slip)
+    };
+    let literals = |text| -> Vec<Wanted<'_>> { str::split(text, '/').skip(1).map(Some).collect() };
     match path {
-        PathMatch::Exact(text) | PathMatch::Prefix(text) => same(text),
+        PathMatch::Exact(text) | PathMatch::Prefix(text) => of(literals(text)),
         PathMatch::Pattern(pattern) => {
-            let fits = |(own, its): &(&Segment, &str)| match own {
-                Segment::Literal(text) => **text == **its,
-                Segment::One(_) => !its.is_empty(),
-                Segment::Rest => true,
+            let segments = pattern.segments().iter().filter(|segment| **segment != Segment::Rest);
+            let wanted = |segment: &'a Segment| match segment {
+                Segment::Literal(text) => Some(&**text),
+                Segment::One(_) | Segment::Rest => None,
             };
-            pattern.segments().iter().zip(given.clone()).take_while(fits).count()
+            of(segments.map(wanted).collect())
         }
         // A regular expression has no segments; what is plain at its front counts.
-        PathMatch::Regex(regex) => same(regex.source()),
+        PathMatch::Regex(regex) => of(literals(regex.source())),
     }
 }
+
+/// A segment; `None` for any.
+type Wanted<'a> = Option<&'a str>;

@@ -71,9 +71,9 @@ fn each_criterion_has_its_name() {
     assert_eq!(age, [(Criterion::RouteAge, "Route ns/b is older".to_owned())]);
     let name = criteria(vec![("b", 1, on("/a")), ("a", 1, on("/a"))]);
     assert_eq!(name, [(Criterion::RouteName, "as old, and ns/a sorts first".to_owned())]);
-    let rule = criteria(vec![("r", 1, on("/a")), ("r", 1, on("/a"))]);
-    assert_eq!(rule, [(Criterion::RuleOrder, "the winner's rule stands first in the Route".to_owned())]);
-    let twice = vec![selector("s", &["x.test"], vec![super::super::testing::rule("r", vec![on("/"), on("/")])])];
+    let order = criteria(vec![("r", 1, on("/a")), ("r", 1, on("/a"))]);
+    assert_eq!(order, [(Criterion::RuleOrder, "the winner's rule stands first in the Route".to_owned())]);
+    let twice = vec![selector("s", &["x.test"], vec![rule("r", vec![on("/"), on("/")])])];
     let told = explain(twice, &get("x.test/"));
     assert_eq!(told.runners_up.shown[0].criterion, Criterion::MatchOrder);
 }
@@ -198,6 +198,19 @@ fn a_match_that_nothing_fits_is_told_as_well() {
     );
     assert_eq!(told.winner.map(|winner| winner.place.match_index), Some(1));
     assert_eq!((told.losers.total(), told.losers.shown[0].place.rank), (1, None));
+}
+
+#[test]
+fn slips_in_paths_come_nearest() {
+    let paths = ["/cart", "/orders", "/shop/cart", "/shop/{id}/item", "~/shop/[0-9]+"];
+    let near = |request: &str| -> Vec<String> {
+        let rules = vec![rule("r", paths.iter().map(|path| on(path).method("GET")).collect())];
+        let told = explain(vec![selector("s", &["x.test"], rules)], &get(&format!("x.test{request}")));
+        told.nearest.into_iter().map(|near| near.place.matching.path).collect()
+    };
+    assert_eq!(near("/carts"), ["Prefix /cart"]);
+    assert_eq!(near("/shop/7/items"), ["Pattern /shop/{id}/item", "Regex /shop/[0-9]+", "Prefix /shop/cart"]);
+    assert_eq!(near("/other"), ["Prefix /orders"; 0]);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::source::index::{Content, Object};
 
 use super::Problem;
 use super::locate::{Located, documents};
-use super::words::yaml_error;
+use super::words::{json_error, yaml_error};
 
 /// Most problems that are told of one object.
 const MAX_PROBLEMS: usize = 32;
@@ -113,7 +113,7 @@ fn json(text: &str) -> Result<Vec<(u64, Value)>, Broken> {
     while let Some(value) = values.next() {
         let value = value.map_err(|error| Broken {
             line: u64::try_from(error.line()).ok().filter(|line| *line > 0),
-            reason: format!("is no JSON: {error}"),
+            reason: format!("is no JSON: {}", json_error(&error)),
         })?;
         let end = values.byte_offset();
         let blank = text[start..end].len() - text[start..end].trim_start().len();

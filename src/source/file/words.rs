@@ -1,4 +1,4 @@
-//! What the YAML library says, in the words of whoever wrote the file.
+//! What the libraries for YAML and JSON say, in the words of whoever wrote the file.
 
 use serde_saphyr::Error;
 
@@ -22,6 +22,11 @@ pub(super) fn yaml_error(error: &Error, text: &str) -> String {
         Error::MergeValueNotMapOrSeqOfMaps { .. } => "what << merges is no mapping".to_owned(),
         other => without_position(&other.to_string()),
     }
+}
+
+/// What is wrong with a text that is no JSON.
+pub(super) fn json_error(error: &serde_json::Error) -> String {
+    if error.is_eof() { "it ends in the middle of a value".to_owned() } else { without_position(&error.to_string()) }
 }
 
 /// Whether the line at fault begins with a tab.
