@@ -64,6 +64,23 @@ fn what_asks_to_be_left_out_is_no_finding() {
 }
 
 #[test]
+fn selectors_that_no_route_names_are_idle() {
+    let idle = "---
+apiVersion: lockgate.dev/v1alpha1
+kind: Selector
+metadata: {name: idle}
+spec: {hostnames: [idle.test]}
+";
+    let report = of_text(&format!("{GOOD}{idle}"), &settings());
+    let reason = "no Route attaches to it: every request that it takes is answered with 404";
+    assert_eq!(lines(&report), [format!("-:11: warning: Selector default/idle: {reason}")]);
+    // Who checks Selectors alone has the Routes elsewhere, and a Route that does not decode may name any.
+    assert_eq!(lines(&of_text(idle, &settings())), [""; 0]);
+    let broken = GOOD.replace("host: 10.0.0.1", "hots: 10.0.0.1");
+    assert_eq!(of_text(&format!("{broken}{idle}"), &settings()).count(Severity::Warning), 0);
+}
+
+#[test]
 fn json_on_a_pipe_is_read_as_json() {
     let text = "{\"apiVersion\": \"lockgate.dev/v1alpha1\", \"kind\": \"Selector\", \"metadata\": {\"name\": \"a\"}, \"spec\": {}}
 {\"apiVersion\": \"lockgate.dev/v1alpha1\", \"kind\": \"Selector\", \"metadata\": {\"name\": \"b\"}, \"spec\": {\"x\": 1}}";
