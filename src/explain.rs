@@ -19,10 +19,10 @@ use serde::{Deserialize, Serialize};
 
 pub use self::action::{Action, BackendTold, EndpointTold, Endpoints};
 pub use self::question::{Asked, Question, QuestionError};
-use crate::ir::{Fragment, Rule, Verdict};
-use crate::proxy::preview::{self, Head, Refused};
-use crate::routing::explain::{Explanation, Extent};
-use crate::routing::{Found, ListenerIndex, Now, Request, RouteTable};
+use crate::ir::{Fragment, Verdict};
+use crate::proxy::preview::{self, Head, Refused, Taken};
+use crate::routing::explain::{Explained, Explanation, Extent};
+use crate::routing::{Found, ListenerIndex, Now, Request, RouteTable, preflight};
 
 /// What of the gateway's settings a decision depends on.
 #[derive(Clone, Debug)]
@@ -209,22 +209,44 @@ impl<P> World<'_, P> {
             client_ip,
             now: Now::At(asked.at),
         };
-        let explained = self.table.explain(ListenerIndex(asked.listener), &request, extent);
+        let wanted = preflight::asked(request.method, request.headers);
+        let explained = self.explain_asked(ListenerIndex(asked.listener), &request, wanted.as_ref(), extent);
         answer.decision = Some(explained.explanation);
-        match explained.found {
-            Ok(found) => {
-                let (action, result) = self.act(&found, head, request.query);
-                answer.action = Some(action);
-                answer.result = result;
-                answer.findings = self.findings(&found);
-            }
-            Err(miss) => answer.result = refusal(&miss.into()),
+        let found = match explained.found {
+            Ok(found) => found,
+            Err(miss) => return answer.result = refusal(&miss.into()),
+        };
+        let (matched, max_path) = (found.matched_prefix_len(), self.gateway.max_uri_bytes);
+        let taken = Taken { parts: &asked.parts, head, matched, max_path };
+        let (action, result) = action::act(found.rule, taken, self.endpoints);
+        answer.action = Some(action);
+        answer.result = result;
+        answer.findings = self.findings(&found);
+        let status = wanted.and_then(|method| {
+            let status = preview::preflight(found.rule, &method, request.headers)?;
+            answer.notes.push(format!("the preflight is decided as the {method} that it asks for"));
+            Some(status)
+        });
+        if let Some(status) = status {
+            answer.result = action::preflight(status);
         }
     }
 
-    fn act(&self, found: &Found<'_, P>, head: &Head, query: Option<&str>) -> (Action, Outcome) {
-        let rule: &Rule = found.rule;
-        action::act(rule, head, query, found.matched_prefix_len(), self.endpoints)
+    /// Explains a request that may be a preflight, as [`RouteTable::find_asked`] decides it.
+    fn explain_asked(
+        &self,
+        listener: ListenerIndex,
+        request: &Request<'_>,
+        asked: Option<&http::Method>,
+        extent: Extent,
+    ) -> Explained<'_, P> {
+        if let Some(method) = asked {
+            let explained = self.table.explain(listener, &Request { method, ..*request }, extent);
+            if explained.found.as_ref().is_ok_and(|found| preflight::cors(found.rule).is_some()) {
+                return explained;
+            }
+        }
+        self.table.explain(listener, request, extent)
     }
 
     fn findings(&self, found: &Found<'_, P>) -> Vec<Told> {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{Kind, Outcome, refusal};
 use crate::ir::{self, Backend, BackendTarget, ClusterId, Rule};
-use crate::proxy::preview::{self, Head, Refused};
+use crate::proxy::preview::{self, Refused, Taken};
 use crate::telemetry::metrics::Refusal;
 
 /// Most endpoints that are told of one backend.
@@ -78,6 +78,9 @@ pub struct BackendTold {
     /// What its share is answered with where that is known to be an error, such as `503 no-endpoints`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
+    /// The filters that apply to its requests alone, as the gateway has them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub filters: Vec<Value>,
     /// How many endpoints get requests; absent where that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<usize>,
@@ -90,14 +93,8 @@ pub struct BackendTold {
 }
 
 /// What a rule does with a request, and the result.
-pub(super) fn act(
-    rule: &Rule,
-    head: &Head,
-    query: Option<&str>,
-    matched: usize,
-    endpoints: &dyn Endpoints,
-) -> (Action, Outcome) {
-    let filters = rule.filters.iter().filter_map(|filter| serde_json::to_value(filter).ok()).collect();
+pub(super) fn act(rule: &Rule, taken: Taken<'_>, endpoints: &dyn Endpoints) -> (Action, Outcome) {
+    let filters = values(&rule.filters);
     let kind = match rule.action {
         ir::Action::Forward(_) => "forward",
         ir::Action::Redirect(_) => "redirect",
@@ -118,7 +115,7 @@ pub(super) fn act(
         ir::Action::Forward(backends) => {
             action.load_balancing = Some(format!("{:?}", rule.load_balancing));
             action.backends = told(backends, endpoints);
-            match preview::upstream(rule, head, query, matched) {
+            match preview::upstream(rule, taken) {
                 Ok((target, host)) => {
                     (action.target, action.host) = (Some(target), Some(host));
                     forwarded(&action.backends)
@@ -126,7 +123,7 @@ pub(super) fn act(
                 Err(refused) => refusal(&refused),
             }
         }
-        ir::Action::Redirect(redirect) => match preview::redirect(redirect, head, query, matched) {
+        ir::Action::Redirect(redirect) => match preview::redirect(redirect, taken) {
             Ok(location) => {
                 let result = answered(Kind::Redirect, redirect.status, &format!("redirected to {location}"));
                 action.location = Some(location);
@@ -143,6 +140,16 @@ pub(super) fn act(
         }
     };
     (action, result)
+}
+
+fn values(filters: &[ir::Filter]) -> Vec<Value> {
+    filters.iter().filter_map(|filter| serde_json::to_value(filter).ok()).collect()
+}
+
+/// The result of a preflight that a rule's filter answers.
+pub(super) fn preflight(status: u16) -> Outcome {
+    let summary = format!("answered with {status}: a preflight, which the rule's filter CORS answers");
+    Outcome { kind: Kind::DirectResponse, status: Some(status), reason: None, summary }
 }
 
 fn answered(kind: Kind, status: http::StatusCode, what: &str) -> Outcome {
@@ -167,6 +174,7 @@ fn told(backends: &[Backend], endpoints: &dyn Endpoints) -> Vec<BackendTold> {
             percent: (percent * 100.0).round() / 100.0,
             cluster: None,
             refused: None,
+            filters: values(&backend.filters),
             ready: None,
             endpoints: Vec::new(),
             more_endpoints: 0,

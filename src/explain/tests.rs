@@ -88,6 +88,39 @@ fn lists_are_cut_unless_all_is_asked_for() {
     assert_eq!((all.losers.shown.len(), all.losers.more), (177, 0));
 }
 
+#[test]
+fn a_preflight_is_decided_as_what_it_asks_for() {
+    let yaml = "apiVersion: lockgate.dev/v1alpha1
+kind: Selector
+metadata: {name: s}
+spec: {hostnames: [x.test]}
+---
+apiVersion: lockgate.dev/v1alpha1
+kind: Route
+metadata: {name: r}
+spec:
+  selectors: [{name: s}]
+  rules:
+  - name: put
+    matches: [{path: {value: /a}, methods: [PUT]}]
+    filters: [{type: CORS, cors: {allowOrigins: [\"https://y.test\"], allowMethods: [PUT]}}]
+    backends: [{host: 10.0.0.1, port: 80}]
+";
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("cors.yaml"), yaml).unwrap();
+    let offline = Offline::of_files(directory.path(), &settings());
+    assert_eq!(offline.problems, []);
+    let ask = |headers: &[&str]| offline.answer(&question("OPTIONS", "http://x.test/a", headers)).unwrap();
+    let preflight = ask(&["origin: https://y.test", "access-control-request-method: PUT"]);
+    assert_eq!((preflight.result.kind, preflight.result.status), (Kind::DirectResponse, Some(204)));
+    assert_eq!(preflight.decision.unwrap().winner.unwrap().place.rule, "put");
+    assert_eq!(preflight.notes, ["the preflight is decided as the PUT that it asks for"]);
+    for headers in [&["origin: https://y.test"][..], &["origin: https://y.test", "access-control-request-method: GET"]]
+    {
+        assert_eq!(ask(headers).result.status, Some(404), "{headers:?}");
+    }
+}
+
 fn refused(question: &Question) -> String {
     question.parse(&Gateway::from(&settings())).unwrap_err().to_string()
 }

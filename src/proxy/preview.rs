@@ -7,11 +7,13 @@ use http::request::Parts;
 use http::{Method, Version};
 use ipnet::IpNet;
 
-use super::error::status;
+use super::cors;
+use super::error::{Failure, status};
+use super::filters;
 use super::headers::Peer;
-use super::target::{RequestTarget, location, origin_form, rewrite_path};
-use crate::ir::{Filter, Redirect, Rule};
-use crate::routing::{Miss, host, path};
+use super::target::{LocationError, RequestTarget, location};
+use crate::ir::{Action, Redirect, Rule};
+use crate::routing::{Miss, host, path, preflight};
 use crate::telemetry::metrics::Refusal;
 
 /// The scheme of the listeners there are: plain HTTP.
@@ -35,6 +37,12 @@ impl Refused {
     /// The status it is answered with.
     pub fn status(&self) -> u16 {
         status(self.reason).as_u16()
+    }
+}
+
+impl From<Failure> for Refused {
+    fn from(failure: Failure) -> Self {
+        Self { reason: failure.reason, detail: failure.detail }
     }
 }
 
@@ -112,25 +120,63 @@ pub fn client_ip(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> IpAddr
     Peer::new(peer, trusted).client_ip(headers, trusted)
 }
 
-/// The target and `Host` that a rule's backends get.
-pub fn upstream(rule: &Rule, head: &Head, query: Option<&str>, matched: usize) -> Result<(String, String), Refused> {
-    let rewrites = || {
-        rule.filters.iter().filter_map(|filter| match filter {
-            Filter::Rewrite { hostname, path } => Some((hostname, path)),
-            _ => None,
+/// A request that a rule takes, as far as the rule can change it.
+#[derive(Clone, Copy, Debug)]
+pub struct Taken<'a> {
+    /// Its head, as it was sent.
+    pub parts: &'a Parts,
+    /// Its head, judged.
+    pub head: &'a Head,
+    /// Bytes of the path that the match covers.
+    pub matched: usize,
+    /// Bytes that a rewritten path may have.
+    pub max_path: u64,
+}
+
+impl Taken<'_> {
+    /// Looks at it as the filters do.
+    fn seen<T>(&self, look: impl FnOnce(&RequestTarget<'_>) -> T) -> T {
+        let authority = host::parse(&self.head.authority).ok();
+        look(&RequestTarget {
+            scheme: SCHEME,
+            authority: authority.as_ref(),
+            path: &self.head.path,
+            query: self.parts.uri.query(),
+            matched: self.matched,
+            max_path: usize::try_from(self.max_path).unwrap_or(usize::MAX),
         })
-    };
-    let path = rewrites().find_map(|(_, path)| path.as_ref());
-    let path = path.map(|rewrite| rewrite_path(&head.path, matched, rewrite));
-    let target = origin_form(path.as_deref().unwrap_or(&head.path), query);
-    let target = target.map_err(|e| Refused::because(Refusal::BadRequest, e))?;
-    let hostname = rewrites().filter_map(|(hostname, _)| hostname.as_deref()).next_back();
-    Ok((target.to_string(), hostname.unwrap_or(&head.authority).to_owned()))
+    }
+}
+
+/// The target and `Host` that a rule's backends get.
+pub fn upstream(rule: &Rule, taken: Taken<'_>) -> Result<(String, String), Refused> {
+    let uri = taken.seen(|request| filters::rewritten(rule, request, &taken.parts.uri))?;
+    let uri = uri.as_ref().unwrap_or(&taken.parts.uri);
+    let target = uri.path_and_query().map_or("/", |target| target.as_str()).to_owned();
+    let mut headers = HeaderMap::new();
+    if let Ok(host) = HeaderValue::from_str(&taken.head.authority) {
+        headers.insert(header::HOST, host);
+    }
+    filters::edit_request(&mut headers, &rule.filters);
+    let host = headers.get(header::HOST).map(|host| String::from_utf8_lossy(host.as_bytes()).into_owned());
+    Ok((target, host.unwrap_or_default()))
 }
 
 /// The `Location` of a redirect.
-pub fn redirect(redirect: &Redirect, head: &Head, query: Option<&str>, matched: usize) -> Result<String, Refused> {
-    let request = RequestTarget { scheme: SCHEME, host: &head.authority, path: &head.path, query, matched };
-    let location = location(redirect, &request).map_err(|e| Refused::because(Refusal::BadRequest, e))?;
+pub fn redirect(redirect: &Redirect, taken: Taken<'_>) -> Result<String, Refused> {
+    let location = taken.seen(|request| location(redirect, request)).map_err(|error| {
+        let reason = match error {
+            LocationError::NoHost => Refusal::NoHost,
+            LocationError::Rewrite(_) => Refusal::BadPath,
+            LocationError::Value(_) => Refusal::BadRequest,
+        };
+        Refused::because(reason, error)
+    })?;
     Ok(String::from_utf8_lossy(location.as_bytes()).into_owned())
+}
+
+/// The status with which a rule answers a preflight by itself; `None` for a rule that does not.
+pub fn preflight(rule: &Rule, asked: &Method, headers: &HeaderMap) -> Option<u16> {
+    let filter = preflight::cors(rule)?;
+    (!matches!(rule.action, Action::Invalid { .. })).then(|| cors::answer(filter, asked, headers).status().as_u16())
 }

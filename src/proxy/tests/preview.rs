@@ -2,7 +2,7 @@
 
 use super::harness::*;
 use crate::ir::{Action, Filter, PathRewrite, Redirect};
-use crate::proxy::preview::{self, Head, Refused};
+use crate::proxy::preview::{self, Head, Refused, Taken};
 use crate::routing::{ListenerIndex, Now, Request};
 
 /// The head of a request as the proxy gets it.
@@ -28,11 +28,10 @@ fn told(gateway: &Gateway, parts: &http::request::Parts) -> Result<String, Refus
         now: Now::At(std::time::SystemTime::UNIX_EPOCH),
     };
     let found = snapshot.table.find(ListenerIndex(0), &request)?;
-    let matched = found.matched_prefix_len();
+    let taken = Taken { parts, head: &head, matched: found.matched_prefix_len(), max_path: 8 << 10 };
     match &found.rule.action {
-        Action::Redirect(redirect) => preview::redirect(redirect, &head, request.query, matched),
-        _ => preview::upstream(found.rule, &head, request.query, matched)
-            .map(|(target, host)| format!("{target} {host}")),
+        Action::Redirect(redirect) => preview::redirect(redirect, taken),
+        _ => preview::upstream(found.rule, taken).map(|(target, host)| format!("{target} {host}")),
     }
 }
 
