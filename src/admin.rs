@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use serde_json::Value;
 use tokio::net::TcpListener;
 
@@ -24,9 +25,38 @@ use crate::lifecycle::Lifecycle;
 use crate::telemetry::logs::Logs;
 use crate::telemetry::metrics::Metrics;
 
-/// Answers a GET on the operator port: takes the query, without its `?`, and gives JSON, or says what is wrong with the
-/// query. Runs on a thread that may block.
-pub type Handler = Arc<dyn Fn(&str) -> Result<Value, String> + Send + Sync>;
+/// What is asked of a page of the operator port.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ask {
+    /// The query, without its `?`.
+    pub query: String,
+    /// Whether `Accept` names `text/plain`.
+    pub accepts_text: bool,
+    /// The body of a POST; `None` for a GET.
+    pub body: Option<Bytes>,
+}
+
+/// What a page shows.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Shown {
+    /// A value.
+    Json(Value),
+    /// A text for a terminal.
+    Text(String),
+}
+
+/// Answers a GET on the operator port, or says what is wrong with what is asked. Runs on a thread that may block, and
+/// never changes anything.
+pub type Handler = Arc<dyn Fn(&Ask) -> Result<Shown, String> + Send + Sync>;
+
+/// A page of the operator port.
+#[derive(Clone)]
+pub struct Page {
+    /// Whether it can be asked by POST, too, for questions that are too long for a target.
+    pub takes_body: bool,
+    /// Answers.
+    pub handler: Handler,
+}
 
 /// What the ports show and operate.
 #[derive(Clone)]
@@ -38,7 +68,7 @@ pub struct Parts {
     /// The log level.
     pub logs: Arc<Logs>,
     /// Further pages of the operator port by name: `routes` answers `/routes`.
-    pub pages: BTreeMap<&'static str, Handler>,
+    pub pages: BTreeMap<&'static str, Page>,
 }
 
 /// Both ports, bound and not yet served.

@@ -2,8 +2,9 @@
 
 mod cluster;
 mod files;
+mod offline;
+mod pages;
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio::sync::{mpsc, watch};
 
+pub use self::offline::Offline;
 use crate::admin::{Admin, Parts};
 use crate::ir::Fragment;
 use crate::lifecycle::{self, Cause, DrainSettings, Driver, Lifecycle, Phase, Signal};
@@ -133,7 +135,7 @@ impl App {
             lifecycle: Arc::clone(&lifecycle),
             metrics: Arc::clone(&shared.metrics),
             logs,
-            pages: BTreeMap::new(),
+            pages: pages::pages(&shared, &clusters, served.clone()),
         };
         tokio::spawn(admin.serve(parts));
         let trust = if settings.manifests.is_some() { dns::Trust::Any } else { dns::Trust::Outside };

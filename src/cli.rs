@@ -1,7 +1,10 @@
 //! The command line.
 
+mod check;
 pub mod demo_backend;
+mod explain;
 mod serve;
+mod settings;
 
 use std::process::ExitCode;
 
@@ -19,6 +22,10 @@ struct Cli {
 enum Command {
     /// Run the gateway, configured from the cluster or, with --manifests, from files
     Serve(serve::Args),
+    /// Say what becomes of a request, and why
+    Explain(Box<explain::Args>),
+    /// Find everything that is wrong with manifests
+    Check(check::Args),
     /// Print the custom resource definitions
     Crds,
     /// Run a small HTTP server that tells what reached it
@@ -32,6 +39,8 @@ const BAD_USAGE: u8 = 2;
 pub fn run() -> ExitCode {
     match Cli::parse().command {
         Command::Serve(args) => serve::run(&args),
+        Command::Explain(args) => explain::run(&args),
+        Command::Check(args) => check::run(&args),
         Command::Crds => crds(),
         Command::DemoBackend(args) => demo(args),
     }

@@ -154,4 +154,18 @@ pub struct Finding {
     pub reason: &'static str,
     /// What is wrong and where, for people; names the field.
     pub message: String,
+    /// The same field by field, and all of it.
+    #[serde(skip)]
+    pub problems: Vec<FieldProblem>,
+}
+
+/// What is wrong with one field of an object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FieldProblem {
+    /// As [`Finding::reason`].
+    pub reason: &'static str,
+    /// Such as `spec.rules[0].filters[1]`; empty for the object as a whole.
+    pub field: String,
+    /// What is wrong.
+    pub what: String,
 }

@@ -11,9 +11,12 @@
 pub mod admin;
 pub mod api;
 pub mod app;
+pub mod check;
 pub mod cli;
+pub mod explain;
 pub mod ir;
 pub mod lifecycle;
+pub mod nearby;
 pub mod proxy;
 pub mod publish;
 pub mod routing;

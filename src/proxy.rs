@@ -15,6 +15,7 @@ mod forward;
 mod headers;
 mod io;
 mod mirror;
+pub mod preview;
 mod query;
 mod service;
 mod target;

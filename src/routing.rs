@@ -11,12 +11,14 @@
 //!    (`matrix`).
 
 pub mod condition;
+pub mod explain;
 pub mod host;
 mod hosts;
 mod matrix;
 mod names;
 mod order;
 pub mod path;
+pub mod phrase;
 pub mod preflight;
 pub mod query;
 mod regexes;
@@ -30,6 +32,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+pub use self::order::Criterion;
 pub use self::table::{CompiledRule, RouteTable};
 use crate::ir;
 

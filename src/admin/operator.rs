@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use http::header::{HOST, ORIGIN};
+use http::header::{ACCEPT, HOST, ORIGIN};
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 
-use super::server::{Answer, method_not_allowed, typed};
-use super::{Handler, Parts};
+use super::server::{Answer, method_not_allowed, text, typed};
+use super::{Ask, Page, Parts, Shown};
 
 /// The operator port.
 #[derive(Clone)]
@@ -17,6 +17,8 @@ pub(super) struct Operator(Arc<Parts>);
 
 /// Of a body; a list of log directives is far below.
 const MAX_BODY: usize = 4096;
+/// Of a question to a page: room for the head of a request.
+const MAX_QUESTION: usize = 256 << 10;
 
 // === impl Operator ===
 
@@ -42,14 +44,28 @@ impl Operator {
             ("", _) => method_not_allowed("GET, HEAD"),
             (name, method) => match self.0.pages.get(name) {
                 None => error(StatusCode::NOT_FOUND, "no such page, / lists all"),
-                Some(_) if !matches!(*method, Method::GET | Method::HEAD) => method_not_allowed("GET, HEAD"),
-                Some(page) => show(Arc::clone(page), query).await,
+                Some(page) => match *method {
+                    Method::GET | Method::HEAD => show(page, ask(&request, query)).await,
+                    Method::POST if page.takes_body => {
+                        let mut ask = ask(&request, query);
+                        match Limited::new(request.into_body(), MAX_QUESTION).collect().await {
+                            Ok(body) => ask.body = Some(body.to_bytes()),
+                            Err(_) => return unreadable(MAX_QUESTION),
+                        }
+                        show(page, ask).await
+                    }
+                    _ if page.takes_body => method_not_allowed("GET, HEAD, POST"),
+                    _ => method_not_allowed("GET, HEAD"),
+                },
             },
         }
     }
 
     fn index(&self) -> Answer {
-        let pages = self.0.pages.keys().map(|name| format!("GET /{name}"));
+        let pages = self.0.pages.iter().flat_map(|(name, page)| {
+            let methods: &[&str] = if page.takes_body { &["GET", "POST"] } else { &["GET"] };
+            methods.iter().map(move |method| format!("{method} /{name}"))
+        });
         let own = ["GET /drain", "POST /drain", "POST /drain?cancel", "GET /loglevel", "PUT /loglevel"];
         json(StatusCode::OK, &own.map(str::to_owned).into_iter().chain(pages).collect())
     }
@@ -84,7 +100,7 @@ impl Operator {
 
     async fn set_log_level(&self, body: Incoming) -> Answer {
         let Ok(body) = Limited::new(body, MAX_BODY).collect().await else {
-            return error(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is not readable or above {MAX_BODY} bytes"));
+            return unreadable(MAX_BODY);
         };
         let body = body.to_bytes();
         let Ok(level) = std::str::from_utf8(&body) else {
@@ -97,9 +113,17 @@ impl Operator {
     }
 }
 
-async fn show(page: Handler, query: String) -> Answer {
-    match tokio::task::spawn_blocking(move || page(&query)).await {
-        Ok(Ok(value)) => json(StatusCode::OK, &value),
+fn ask(request: &Request<Incoming>, query: String) -> Ask {
+    let accepts = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let accepts_text = accepts.flat_map(|value| value.split(',')).any(|kind| kind.trim().starts_with("text/plain"));
+    Ask { query, accepts_text, body: None }
+}
+
+async fn show(page: &Page, ask: Ask) -> Answer {
+    let handler = Arc::clone(&page.handler);
+    match tokio::task::spawn_blocking(move || handler(&ask)).await {
+        Ok(Ok(Shown::Json(value))) => json(StatusCode::OK, &value),
+        Ok(Ok(Shown::Text(shown))) => text(StatusCode::OK, shown),
         Ok(Err(reason)) => error(StatusCode::BAD_REQUEST, reason),
         Err(_) => error(StatusCode::INTERNAL_SERVER_ERROR, "the page could not be made"),
     }
@@ -133,6 +157,10 @@ fn is_loopback(host: &str) -> bool {
 
 fn json(status: StatusCode, value: &Value) -> Answer {
     typed(status, "application/json", format!("{value:#}\n"))
+}
+
+fn unreadable(most: usize) -> Answer {
+    error(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is not readable or above {most} bytes"))
 }
 
 fn error(status: StatusCode, reason: impl Into<String>) -> Answer {

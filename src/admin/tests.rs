@@ -27,15 +27,17 @@ impl Ports {
     fn open() -> Self {
         let (lifecycle, _driver) = Lifecycle::new(1, DrainSettings::default());
         let (_subscriber, logs) = logs::build(&LogSettings::default(), std::io::sink()).expect("valid");
-        let echo: Handler = Arc::new(|query| match query {
+        let echo: Handler = Arc::new(|ask| match ask.query.as_str() {
             "bad" => Err("query: bad".to_owned()),
-            query => Ok(json!({ "query": query })),
+            _ if ask.accepts_text => Ok(Shown::Text("text".to_owned())),
+            query => Ok(Shown::Json(json!({ "query": query, "body": ask.body.as_deref().map(<[u8]>::len) }))),
         });
+        let page = |takes_body| Page { takes_body, handler: Arc::clone(&echo) };
         let parts = Parts {
             lifecycle,
             metrics: Metrics::new(1, Buckets::default()),
             logs: Arc::new(logs),
-            pages: BTreeMap::from([("routes", echo)]),
+            pages: BTreeMap::from([("explain", page(true)), ("routes", page(false))]),
         };
         let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
         let admin = Admin::bind(loopback, loopback).expect("free ports");
@@ -164,12 +166,32 @@ async fn the_log_level_is_shown_and_changed() {
 async fn pages_answer_get_with_their_query() {
     let ports = Ports::open();
     let reply = ports.operator("GET", "/routes?host=a", "").await;
-    assert_eq!((reply.status, reply.body.as_str()), (200, "{\n  \"query\": \"host=a\"\n}\n"));
+    assert_eq!(reply.status, 200);
+    let shown: Value = serde_json::from_str(&reply.body).expect("JSON");
+    assert_eq!(shown, json!({ "query": "host=a", "body": null }));
     assert_eq!(ports.operator("GET", "/routes?bad", "").await.status, 400);
     assert_eq!(ports.operator("POST", "/routes", "").await.status, 405);
     assert_eq!(ports.operator("GET", "/nothing", "").await.status, 404);
     let index: Value = serde_json::from_str(&ports.operator("GET", "/", "").await.body).expect("JSON");
-    assert!(index.as_array().is_some_and(|pages| pages.contains(&json!("GET /routes"))), "{index}");
+    for page in ["GET /routes", "GET /explain", "POST /explain"] {
+        assert!(index.as_array().is_some_and(|pages| pages.contains(&json!(page))), "{index}");
+    }
+    let head = "host: localhost\r\naccept: application/x, text/plain;q=0.5\r\n";
+    let reply = ports.operator_with("GET", "/routes", head, "").await;
+    assert_eq!((reply.status, reply.body.as_str()), (200, "text\n"));
+}
+
+#[tokio::test]
+async fn pages_that_take_a_body_take_a_bounded_one() {
+    let ports = Ports::open();
+    let reply = ports.operator("POST", "/explain", "question").await;
+    let shown: Value = serde_json::from_str(&reply.body).expect("JSON");
+    assert_eq!((reply.status, shown), (200, json!({ "query": "", "body": 8 })));
+    let head = "host: localhost\r\ncontent-length: 300000\r\n";
+    let request = format!("POST /explain HTTP/1.1\r\n{head}\r\n");
+    let reply = send(ports.operator, &(request + &"x".repeat(300_000))).await;
+    assert_eq!(reply.status, 413);
+    assert_eq!(ports.operator("PUT", "/explain", "").await.status, 405);
 }
 
 #[tokio::test]

@@ -56,7 +56,7 @@ pub(super) async fn start(
     Ok(Source { stop, lease: Some(lease) })
 }
 
-fn host_backends(settings: &Settings) -> translate::HostBackends {
+pub(super) fn host_backends(settings: &Settings) -> translate::HostBackends {
     if settings.kubernetes.allow_host_backends {
         let admin = &settings.admin;
         translate::HostBackends::Outside { admin_ports: vec![admin.address.port(), admin.operator_address.port()] }

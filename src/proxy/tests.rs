@@ -3,6 +3,7 @@
 mod filters;
 mod harness;
 mod mirrors;
+mod preview;
 
 use std::time::Duration;
 

@@ -98,6 +98,15 @@ fn any_value(source: &Source, request: &Request<'_>, mut passes: impl FnMut(&[u8
     })
 }
 
+/// Hands out every text of `source` that its conditions look at; `false` where the source has no text.
+pub(super) fn each_value(source: &Source, request: &Request<'_>, mut see: impl FnMut(&[u8])) -> bool {
+    let seen = any_value(source, request, |value| {
+        see(value);
+        false
+    });
+    seen.is_some()
+}
+
 /// The values of every cookie `name` (RFC 6265, section 4.2.1), of all field lines.
 fn cookies<'a>(headers: &'a HeaderMap, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
     headers.get_all(COOKIE).iter().flat_map(|line| line.as_bytes().split(|b| *b == b';')).filter_map(move |pair| {

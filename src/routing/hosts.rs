@@ -73,7 +73,21 @@ impl Hosts {
 
     /// The Selectors of the most specific hostname that takes `host`, in their order; empty when none does.
     pub(super) fn find(&self, host: &str) -> &[u32] {
-        let range = self.exact.get(host).or_else(|| self.find_wildcard(host)).unwrap_or(&self.any);
+        self.members(self.exact.get(host).or_else(|| self.find_wildcard(host)).unwrap_or(&self.any))
+    }
+
+    /// Every hostname that takes `host`, the most specific first, with its Selectors in their order.
+    pub(super) fn all(&self, host: &str) -> Vec<(Hostname, &[u32])> {
+        let suffixes = host.match_indices('.').filter(|(at, _)| *at > 0).map(|(at, _)| &host[at + 1..]);
+        let wildcards =
+            suffixes.filter_map(|suffix| Some((Hostname::Wildcard(suffix.into()), self.wildcard.get(suffix)?)));
+        let exact = self.exact.get(host).map(|range| (Hostname::Exact(host.into()), range));
+        let hosts = exact.into_iter().chain(wildcards).chain([(Hostname::Any, &self.any)]);
+        let hosts = hosts.map(|(hostname, range)| (hostname, self.members(range)));
+        hosts.filter(|(_, members)| !members.is_empty()).collect()
+    }
+
+    fn members<'a>(&'a self, range: &'a Range<u32>) -> &'a [u32] {
         match range.end {
             ALONE => std::slice::from_ref(&range.start),
             end => self.order.get(range.start as usize..end as usize).unwrap_or_default(),

@@ -2,7 +2,11 @@
 //!
 //! The smallest [`Key`] wins. Field order and variant order are the precedence; nothing else in the table decides.
 
+mod criterion;
+
 use std::cmp::Reverse;
+
+pub use self::criterion::Criterion;
 
 use crate::ir::{HeaderTest, MAX_SEGMENTS, Match, Origin, PathMatch, Rule, Segment};
 

@@ -47,7 +47,7 @@ fn specificity(hostname: &Hostname) -> (u8, usize) {
     }
 }
 
-fn path_fits(path: &PathMatch, given: &str) -> bool {
+pub(super) fn path_fits(path: &PathMatch, given: &str) -> bool {
     let segments: Vec<&str> = given[1..].split('/').collect();
     match path {
         PathMatch::Exact(text) => **text == *given,
@@ -69,7 +69,7 @@ fn path_fits(path: &PathMatch, given: &str) -> bool {
     }
 }
 
-fn rest_fits(matching: &Match, request: &Owned) -> bool {
+pub(super) fn rest_fits(matching: &Match, request: &Owned) -> bool {
     (matching.methods.is_empty() || matching.methods.contains(&request.method))
         && matching.headers.iter().all(|h| condition::header_holds(h, &request.headers))
         && matching.query.iter().all(|q| condition::query_holds(q, request.query.as_deref()))
@@ -77,7 +77,7 @@ fn rest_fits(matching: &Match, request: &Owned) -> bool {
 }
 
 /// `Less` is the one that takes the request, of two that fit the same one.
-fn compare((a_rule, a): &(&Rule, &Match), (b_rule, b): &(&Rule, &Match)) -> Ordering {
+pub(super) fn compare((a_rule, a): &(&Rule, &Match), (b_rule, b): &(&Rule, &Match)) -> Ordering {
     let exact_headers = |m: &Match| m.headers.iter().filter(|h| matches!(h.test, HeaderTest::Exact(_))).count();
     compare_paths(&a.path, &b.path)
         .then(a.methods.is_empty().cmp(&b.methods.is_empty()))

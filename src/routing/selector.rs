@@ -81,6 +81,12 @@ impl<P> Compiled<P> {
         self.unconditional || condition::set_holds(&self.selector.conditions, request)
     }
 
+    /// Every match in the order of ranks.
+    pub(super) fn ranked(&self) -> impl ExactSizeIterator<Item = Option<(&Arc<ir::Rule>, &ir::Match)>> {
+        let rule = |position: &Position| Some(&self.rules.get(position.rule as usize)?.rule);
+        self.matches.iter().map(move |position| Some((rule(position)?, self.at(*position)?)))
+    }
+
     /// The best match that fits; `at` is this Selector's position in its table.
     pub(super) fn find(&self, at: u32, request: &Request<'_>) -> Option<Found<'_, P>> {
         let method = Methods::of(request.method);

@@ -11,9 +11,9 @@ use crate::ir;
 
 /// All rules of the gateway, ready for lookups, with a payload of type `P` per rule. Immutable.
 pub struct RouteTable<P> {
-    listeners: Box<[Listener]>,
+    pub(super) listeners: Box<[Listener]>,
     /// In the order of precedence.
-    selectors: Box<[Arc<Compiled<P>>]>,
+    pub(super) selectors: Box<[Arc<Compiled<P>>]>,
 }
 
 /// A rule of a table.
@@ -27,9 +27,9 @@ pub struct CompiledRule<'a, P> {
     pub payload: &'a P,
 }
 
-struct Listener {
-    name: Arc<str>,
-    hosts: Arc<Hosts>,
+pub(super) struct Listener {
+    pub(super) name: Arc<str>,
+    pub(super) hosts: Arc<Hosts>,
 }
 
 impl<P> RouteTable<P> {
@@ -63,6 +63,11 @@ impl<P> RouteTable<P> {
         self.listeners.iter().position(|listener| *listener.name == *name).map(ListenerIndex)
     }
 
+    /// The names of the listeners, in the order of their indices.
+    pub fn listeners(&self) -> impl ExactSizeIterator<Item = &Arc<str>> {
+        self.listeners.iter().map(|listener| &listener.name)
+    }
+
     /// The Selectors in the order of precedence.
     pub fn selectors(&self) -> impl ExactSizeIterator<Item = &Arc<ir::Selector>> {
         self.selectors.iter().map(|compiled| compiled.selector())
@@ -83,12 +88,14 @@ impl<P> RouteTable<P> {
         if candidates.is_empty() {
             return Err(Miss::NoHost);
         }
-        let (position, compiled) = candidates
-            .iter()
-            .filter_map(|&position| Some((position, self.selectors.get(position as usize)?)))
-            .find(|(_, compiled)| compiled.takes(request))
-            .ok_or(Miss::NoSelector)?;
+        let (position, compiled) = self.choose(candidates, request).ok_or(Miss::NoSelector)?;
         compiled.find(position, request).ok_or(Miss::NoMatch)
+    }
+
+    /// The first Selector whose conditions hold.
+    pub(super) fn choose(&self, candidates: &[u32], request: &Request<'_>) -> Option<(u32, &Compiled<P>)> {
+        let mut candidates = candidates.iter().filter_map(|&at| Some((at, &**self.selectors.get(at as usize)?)));
+        candidates.find(|(_, compiled)| compiled.takes(request))
     }
 
     /// A rule of this table by its key; `None` for the key of another table.

@@ -10,9 +10,11 @@
 
 mod decode;
 mod locate;
+mod manifests;
 mod scan;
 mod store;
 mod watch;
+mod words;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -26,6 +28,7 @@ use crate::ir::ObjectName;
 use super::index::{Index, Kind, Object, Settings};
 use super::{Update, UpdateSender};
 
+pub use self::manifests::{Declared, Input, Manifests, read};
 use self::store::Store;
 use self::watch::Watch;
 

@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 pub use self::client::client;
 pub use self::health::Health;
 use self::status::Statuses;
+pub use self::watch::{ListError, list};
 use super::index::{Index, Kind};
 use super::{UpdateSender, translate};
 use crate::api;

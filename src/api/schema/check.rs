@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::{Keys, Kind, Node, Range, Text};
 use crate::api::validate::Problem;
+use crate::nearby::nearest;
 
 impl Node {
     pub(super) fn check(&self, value: &Value, path: &str, problems: &mut Vec<Problem>) {
@@ -40,7 +41,9 @@ impl Node {
         }
         if !self.values.is_empty() && !self.values.contains(value) {
             let known: Vec<String> = self.values.iter().map(plain).collect();
-            problems.push(Problem::new(path, format!("{} is not one of {}", plain(value), known.join(", "))));
+            let meant = value.as_str().and_then(|value| nearest(value, known.iter().map(String::as_str)));
+            let meant = meant.map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
+            problems.push(Problem::new(path, format!("{} is not one of {}{meant}", plain(value), known.join(", "))));
         }
     }
 }
@@ -159,7 +162,8 @@ fn check_object(
 /// Says that a field is unknown, and which one may be meant.
 fn unknown(name: &str, fields: &BTreeMap<String, Node>) -> String {
     let fold = |name: &str| name.to_ascii_lowercase().trim_end_matches('s').replace(['-', '_'], "");
-    match fields.keys().find(|known| fold(known) == fold(name)) {
+    let folded = || fields.keys().find(|known| fold(known) == fold(name)).map(String::as_str);
+    match folded().or_else(|| nearest(name, fields.keys().map(String::as_str))) {
         Some(known) => format!("is not a known field; did you mean {known}?"),
         None => "is not a known field".to_owned(),
     }

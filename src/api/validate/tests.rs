@@ -107,7 +107,7 @@ fn every_problem_is_told_with_its_field() {
     assert_eq!(
         problems(value),
         [
-            "spec.rules[0].backends[0].weigth: is not a known field",
+            "spec.rules[0].backends[0].weigth: is not a known field; did you mean weight?",
             "spec.rules[0].timeouts.request: \"soon\" does not have the form ^([0-9]{1,5}(h|m|s|ms)){1,4}$",
             "spec.rules[1].Backend: is not a known field; did you mean backends?",
         ]

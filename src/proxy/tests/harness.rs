@@ -178,6 +178,11 @@ impl Gateway {
         self.signals.send(Signal::Terminate).await.unwrap();
     }
 
+    /// The table that is served.
+    pub(super) fn published(&self) -> &Published {
+        &self.shared.published
+    }
+
     /// All metrics as text.
     pub(super) fn metrics(&self) -> String {
         self.shared.metrics.render()

@@ -1,5 +1,7 @@
 //! Random tables and requests over small alphabets, so that everything collides.
 
+mod explain;
+
 use std::sync::LazyLock;
 
 use proptest::prelude::*;

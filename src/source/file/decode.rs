@@ -16,6 +16,7 @@ use crate::source::index::{Content, Object};
 
 use super::Problem;
 use super::locate::{Located, documents};
+use super::words::{json_error, yaml_error};
 
 /// Most problems that are told of one object.
 const MAX_PROBLEMS: usize = 32;
@@ -58,6 +59,12 @@ pub(super) struct Item {
     /// `None` where it is of no use, or has no name that a verdict could be about.
     pub(super) object: Option<Object>,
     pub(super) problems: Vec<Problem>,
+    /// Which of the file's documents it stands in.
+    pub(super) document: usize,
+    /// `items[3].` inside a List.
+    pub(super) prefix: String,
+    /// For a kind that means nothing to a gateway, what it is: `apps/v1 Deployment`.
+    pub(super) foreign: Option<String>,
 }
 
 /// How YAML is read: no limit on honest files of the size that is let in, aliases kept from multiplying it.
@@ -73,9 +80,11 @@ pub(super) fn options() -> serde_saphyr::Options {
     }
 }
 
-/// The objects of a file. Kinds that mean nothing to a gateway are left out.
+/// The objects of a file.
 pub(super) fn items(path: &Path, text: &str) -> Result<Vec<Item>, Broken> {
-    let is_json = path.extension().is_some_and(|extension| extension == "json");
+    // What comes on a pipe has no name; YAML that begins with a brace is JSON but for its finer points.
+    let is_piped = path.as_os_str() == "-" && text.trim_start().starts_with('{');
+    let is_json = is_piped || path.extension().is_some_and(|extension| extension == "json");
     let values = if is_json { json(text)? } else { yaml(text)? };
     let file = Text { path, content: text, located: OnceCell::new() };
     let mut items = Vec::with_capacity(values.len());
@@ -83,7 +92,7 @@ pub(super) fn items(path: &Path, text: &str) -> Result<Vec<Item>, Broken> {
         let place = Place { file: &file, document, line, prefix: String::new() };
         match value {
             Value::Object(members) if is_list(&members) => list(members, &place, &mut items),
-            value => items.extend(item(value, &place)),
+            value => items.push(item(value, &place)),
         }
     }
     Ok(items)
@@ -93,7 +102,7 @@ fn yaml(text: &str) -> Result<Vec<(u64, Value)>, Broken> {
     let documents: Vec<Spanned<Value>> =
         serde_saphyr::from_multiple_with_options(text, options()).map_err(|error| Broken {
             line: error.location().map(|location| location.line()).filter(|line| *line > 0),
-            reason: format!("is no YAML: {}", error.without_snippet()),
+            reason: format!("is no YAML: {}", yaml_error(&error, text)),
         })?;
     Ok(documents.into_iter().map(|document| (document.referenced.line(), document.value)).collect())
 }
@@ -104,7 +113,7 @@ fn json(text: &str) -> Result<Vec<(u64, Value)>, Broken> {
     while let Some(value) = values.next() {
         let value = value.map_err(|error| Broken {
             line: u64::try_from(error.line()).ok().filter(|line| *line > 0),
-            reason: format!("is no JSON: {error}"),
+            reason: format!("is no JSON: {}", json_error(&error)),
         })?;
         let end = values.byte_offset();
         let blank = text[start..end].len() - text[start..end].trim_start().len();
@@ -161,7 +170,15 @@ impl Place<'_> {
         if let Some(more) = outcome.problems.len().checked_sub(MAX_PROBLEMS).filter(|more| *more > 0) {
             problems.push(self.problem(name.as_ref(), "", format!("has {more} more problems")));
         }
-        Item { line: self.line, name, object: outcome.object, problems }
+        Item {
+            line: self.line,
+            name,
+            object: outcome.object,
+            problems,
+            document: self.document,
+            prefix: self.prefix.clone(),
+            foreign: None,
+        }
     }
 }
 
@@ -178,7 +195,7 @@ fn list(mut members: Map<String, Value>, place: &Place<'_>, items: &mut Vec<Item
     for (index, value) in values.into_iter().enumerate() {
         let line = place.line_of(&format!("items[{index}]"));
         let prefix = format!("items[{index}].");
-        items.extend(item(value, &Place { file: place.file, document: place.document, line, prefix }));
+        items.push(item(value, &Place { file: place.file, document: place.document, line, prefix }));
     }
 }
 
@@ -198,13 +215,13 @@ fn text<'a>(members: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
     members.get(name)?.as_str()
 }
 
-fn item(value: Value, place: &Place<'_>) -> Option<Item> {
+fn item(value: Value, place: &Place<'_>) -> Item {
     let Value::Object(mut members) = value else {
-        return Some(place.item(None, Outcome::wrong("", "is no object with apiVersion, kind and metadata")));
+        return place.item(None, Outcome::wrong("", "is no object with apiVersion, kind and metadata"));
     };
     for field in ["apiVersion", "kind"] {
         if text(&members, field).is_none() {
-            return Some(place.item(None, Outcome::wrong(field, "is required and must be a string")));
+            return place.item(None, Outcome::wrong(field, "is required and must be a string"));
         }
     }
     let kind = text(&members, "kind").unwrap_or_default().to_owned();
@@ -217,14 +234,15 @@ fn item(value: Value, place: &Place<'_>) -> Option<Item> {
         group => group == GROUP,
     };
     if !is_known {
-        return None;
+        let foreign = Some(format!("{version} {kind}"));
+        return Item { foreign, ..place.item(None, Outcome::default()) };
     }
     let name = name(&mut members, kind != "Namespace");
     if name.name.is_empty() {
-        return Some(place.item(None, Outcome::wrong("metadata.name", "is required and must be a string")));
+        return place.item(None, Outcome::wrong("metadata.name", "is required and must be a string"));
     }
     let outcome = decode(&kind, &name, Value::Object(members));
-    Some(place.item(Some((kind, name)), outcome))
+    place.item(Some((kind, name)), outcome)
 }
 
 /// The object's name; gives it a namespace where it has none.

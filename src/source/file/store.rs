@@ -154,7 +154,7 @@ fn twice(path: &Path, item: &Item, (first, line): (&Path, u64)) -> Problem {
     }
 }
 
-fn text(path: &Path, stamp: Stamp) -> Result<String, Broken> {
+pub(super) fn text(path: &Path, stamp: Stamp) -> Result<String, Broken> {
     let too_large = || Broken::new(format!("has more than {} MiB", MAX_FILE >> 20));
     if stamp.size > MAX_FILE {
         return Err(too_large());

@@ -236,11 +236,12 @@ fn verdict(entry: &SelectorEntry, standing: &Standing, attached_routes: u32) -> 
 }
 
 fn resolved() -> Finding {
-    Finding { ok: true, reason: RESOLVED_REFS, message: String::new() }
+    Finding { ok: true, reason: RESOLVED_REFS, message: String::new(), problems: Vec::new() }
 }
 
 fn invalid_verdict(name: &ObjectName, invalid: &Invalid) -> Verdict {
-    let accepted = Finding { ok: false, reason: INVALID, message: invalid.error.clone() };
+    // Field by field, whoever read the object has told it already.
+    let accepted = Finding { ok: false, reason: INVALID, message: invalid.error.clone(), problems: Vec::new() };
     Verdict {
         kind: invalid.kind,
         object: name.clone(),

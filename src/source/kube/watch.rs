@@ -6,6 +6,7 @@
 
 mod backoff;
 mod kinds;
+mod once;
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -19,6 +20,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
+
+pub use self::once::{ListError, list};
 
 use self::backoff::Backoff;
 use self::kinds::{Observed, Reduced, Version};

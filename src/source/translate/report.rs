@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::ir::Finding;
+use crate::ir::{FieldProblem, Finding};
 
 /// Most problems that one message spells out; a broken template makes hundreds of the same kind.
 const SPELT_OUT: usize = 8;
@@ -47,32 +47,36 @@ impl fmt::Display for Field<'_> {
 
 /// The problems of one object in one respect, in the order of its fields.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Report(Vec<(&'static str, String)>);
+pub(super) struct Report(Vec<FieldProblem>);
 
 impl Report {
     /// Adds a problem of one field.
     pub(super) fn add(&mut self, reason: &'static str, field: &Field<'_>, what: impl fmt::Display) {
-        self.0.push((reason, format!("{field}: {what}")));
+        self.0.push(FieldProblem { reason, field: field.to_string(), what: what.to_string() });
     }
 
     /// Adds a problem of the object as a whole.
     pub(super) fn add_whole(&mut self, reason: &'static str, what: impl Into<String>) {
-        self.0.push((reason, what.into()));
+        self.0.push(FieldProblem { reason, field: String::new(), what: what.into() });
     }
 
     /// Adds a problem that comes before all others: its reason is that of the finding.
-    pub(super) fn put_first(&mut self, reason: &'static str, what: impl Into<String>) {
-        self.0.insert(0, (reason, what.into()));
+    pub(super) fn put_first(&mut self, reason: &'static str, field: &Field<'_>, what: impl Into<String>) {
+        self.0.insert(0, FieldProblem { reason, field: field.to_string(), what: what.into() });
     }
 
     /// The finding: true with the reason `good` where there is no problem, else false with the first one's reason.
     pub(super) fn finding(&self, good: &'static str) -> Finding {
-        let Some((reason, _)) = self.0.first() else {
-            return Finding { ok: true, reason: good, message: String::new() };
+        let Some(FieldProblem { reason, .. }) = self.0.first() else {
+            return Finding { ok: true, reason: good, message: String::new(), problems: Vec::new() };
         };
         let mut message = String::new();
-        for (index, (_, what)) in self.0.iter().take(SPELT_OUT).enumerate() {
+        for (index, FieldProblem { field, what, .. }) in self.0.iter().take(SPELT_OUT).enumerate() {
             message.push_str(if index == 0 { "" } else { "; " });
+            if !field.is_empty() {
+                message.push_str(field);
+                message.push_str(": ");
+            }
             message.push_str(what);
         }
         if let Some(more) = self.0.len().checked_sub(SPELT_OUT).filter(|more| *more > 0) {
@@ -80,7 +84,7 @@ impl Report {
             message.push_str(&more.to_string());
             message.push_str(" more");
         }
-        Finding { ok: false, reason, message }
+        Finding { ok: false, reason, message, problems: self.0.clone() }
     }
 }
 

@@ -78,13 +78,13 @@ fn refused<'a>(
 ) -> Option<(&'a SelectorSubject, &'a Standing)> {
     let namespace = &route.origin.object.namespace;
     let Some((selector, standing)) = selector else {
-        let what = format!("spec.selectors: there is no valid Selector {parent}");
-        accepted.add_whole(NO_MATCHING_SELECTOR, what);
+        let what = format!("there is no valid Selector {parent}");
+        accepted.add(NO_MATCHING_SELECTOR, &Field::SPEC.member("selectors"), what);
         return None;
     };
     if !admits(selector, namespace, || world.labels(namespace)) {
-        let what = format!("spec.selectors: Selector {parent} lets no Routes of namespace {namespace} in");
-        accepted.add_whole(NOT_ALLOWED_BY_SELECTOR, what);
+        let what = format!("Selector {parent} lets no Routes of namespace {namespace} in");
+        accepted.add(NOT_ALLOWED_BY_SELECTOR, &Field::SPEC.member("selectors"), what);
         return None;
     }
     if route.spec.suspend {

@@ -66,8 +66,8 @@ impl Standing {
             format!("{host} belongs to namespace {}{on}", conflict.owner)
         };
         let lost: Vec<String> = lost.iter().map(one).collect();
-        let what = format!("spec.hostnames: {}, whose Selector for it is older; {rest}", lost.join(", "));
-        standing.report.put_first(HOSTNAME_CONFLICT, what);
+        let what = format!("{}, whose Selector for it is older; {rest}", lost.join(", "));
+        standing.report.put_first(HOSTNAME_CONFLICT, &Field::SPEC.member("hostnames"), what);
         standing
     }
 }

@@ -78,13 +78,13 @@ fn covers(stands: &RouteSelectorStatus, wanted: &RouteSelectorStatus) -> bool {
 /// The three conditions of a verdict. Their time moves only when their status does.
 fn conditions(verdict: &Verdict, before: &[Condition], now: &Time) -> Vec<Condition> {
     let programmed = if verdict.accepted.ok {
-        Finding { ok: true, reason: reason::PROGRAMMED, message: String::new() }
+        Finding { ok: true, reason: reason::PROGRAMMED, message: String::new(), problems: Vec::new() }
     } else if verdict.in_table {
         let message = "in use without what is not accepted".to_owned();
-        Finding { ok: true, reason: reason::PROGRAMMED, message }
+        Finding { ok: true, reason: reason::PROGRAMMED, message, problems: Vec::new() }
     } else {
         let message = format!("not accepted: {}", verdict.accepted.reason);
-        Finding { ok: false, reason: reason::NOT_PROGRAMMED, message }
+        Finding { ok: false, reason: reason::NOT_PROGRAMMED, message, problems: Vec::new() }
     };
     let findings = [
         (condition::ACCEPTED, &verdict.accepted),

@@ -11,7 +11,7 @@ fn time(second: i64) -> Time {
 }
 
 fn finding(ok: bool, reason: &'static str) -> Finding {
-    Finding { ok, reason, message: format!("{reason}!") }
+    Finding { ok, reason, message: format!("{reason}!"), problems: Vec::new() }
 }
 
 fn verdict(kind: Kind, parent: Option<&str>, accepted: bool) -> Verdict {

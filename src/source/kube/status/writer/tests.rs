@@ -40,7 +40,7 @@ fn key(name: &str) -> Key {
 }
 
 fn verdict(name: &str, generation: i64, attached_routes: u32) -> Verdict {
-    let finding = |reason| Finding { ok: true, reason, message: String::new() };
+    let finding = |reason| Finding { ok: true, reason, message: String::new(), problems: Vec::new() };
     Verdict {
         kind: Kind::Selector,
         object: ObjectName::new("n", name),

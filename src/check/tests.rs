@@ -1,0 +1,103 @@
+use std::path::PathBuf;
+
+use super::*;
+use crate::source::file::{Input, read};
+
+fn settings() -> Settings {
+    Settings { listeners: None, complete: false, host_backends: HostBackends::Anywhere }
+}
+
+fn of_text(text: &str, settings: &Settings) -> Report {
+    check(&read(&[Input::Text(text.to_owned())]), settings)
+}
+
+fn lines(report: &Report) -> Vec<String> {
+    report.findings.iter().map(|finding| finding.to_string().lines().next().unwrap_or_default().to_owned()).collect()
+}
+
+#[test]
+fn everything_is_found_at_its_line() {
+    let manifests = read(&[Input::Path(PathBuf::from("src/check/testdata"))]);
+    let report = check(&manifests, &settings());
+    insta::assert_snapshot!("text", report.to_text());
+    let complete = check(&manifests, &Settings { complete: true, ..settings() });
+    assert_eq!(complete.findings.len(), report.findings.len());
+    assert!(complete.count(Severity::Error) > report.count(Severity::Error));
+    let json = serde_json::to_string_pretty(&report).unwrap();
+    assert_eq!(serde_json::from_str::<Report>(&json).unwrap(), report);
+    insta::assert_snapshot!("json", json.lines().take(40).collect::<Vec<_>>().join("\n"));
+}
+
+const GOOD: &str = "apiVersion: lockgate.dev/v1alpha1
+kind: Selector
+metadata: {name: s}
+spec: {hostnames: [x.test], listeners: [intern]}
+---
+apiVersion: lockgate.dev/v1alpha1
+kind: Route
+metadata: {name: r}
+spec: {selectors: [{name: s}], rules: [{backends: [{host: 10.0.0.1, port: 80}]}]}
+";
+
+#[test]
+fn good_manifests_have_no_findings() {
+    let report = of_text(GOOD, &settings());
+    assert_eq!((lines(&report), report.objects), (vec![], 2));
+    assert_eq!(report.to_text(), "2 objects: 0 errors, 0 warnings\n");
+}
+
+#[test]
+fn listeners_count_where_they_are_known() {
+    let listeners = vec![Listener { name: "http".into(), tls: false }];
+    let report = of_text(GOOD, &Settings { listeners: Some(listeners), ..settings() });
+    assert_eq!(
+        lines(&report)[0],
+        "-:4: error: Selector default/s: spec.listeners[0]: the gateway has no listener intern; it has http"
+    );
+}
+
+#[test]
+fn what_asks_to_be_left_out_is_no_finding() {
+    let report = of_text(&GOOD.replace("listeners: [intern]", "suspend: true"), &settings());
+    let errors: Vec<String> = lines(&report);
+    assert!(errors.iter().all(|line| !line.contains("spec.suspend")), "{errors:?}");
+}
+
+#[test]
+fn selectors_that_no_route_names_are_idle() {
+    let idle = "---
+apiVersion: lockgate.dev/v1alpha1
+kind: Selector
+metadata: {name: idle}
+spec: {hostnames: [idle.test]}
+";
+    let report = of_text(&format!("{GOOD}{idle}"), &settings());
+    let reason = "no Route attaches to it: every request that it takes is answered with 404";
+    assert_eq!(lines(&report), [format!("-:11: warning: Selector default/idle: {reason}")]);
+    // Who checks Selectors alone has the Routes elsewhere, and a Route that does not decode may name any.
+    assert_eq!(lines(&of_text(idle, &settings())), [""; 0]);
+    let broken = GOOD.replace("host: 10.0.0.1", "hots: 10.0.0.1");
+    assert_eq!(of_text(&format!("{broken}{idle}"), &settings()).count(Severity::Warning), 0);
+}
+
+#[test]
+fn json_on_a_pipe_is_read_as_json() {
+    let text = "{\"apiVersion\": \"lockgate.dev/v1alpha1\", \"kind\": \"Selector\", \"metadata\": {\"name\": \"a\"}, \"spec\": {}}
+{\"apiVersion\": \"lockgate.dev/v1alpha1\", \"kind\": \"Selector\", \"metadata\": {\"name\": \"b\"}, \"spec\": {\"x\": 1}}";
+    assert_eq!(lines(&of_text(text, &settings())), ["-:2: error: Selector default/b: spec.x: is not a known field"]);
+}
+
+#[test]
+fn a_file_that_is_named_twice_counts_once() {
+    let path = || Input::Path(PathBuf::from("src/check/testdata/shop.yaml"));
+    let (once, twice) = (read(&[path()]), read(&[path(), path()]));
+    assert_eq!(check(&once, &settings()), check(&twice, &settings()));
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_text_is_checked(text in "[a-z:{}\\[\\]\\-\n \t\"'&*!|>%\u{fc}]{0,60}") {
+        let report = of_text(&text, &settings());
+        proptest::prop_assert!(!report.to_text().is_empty());
+    }
+}

@@ -1,0 +1,321 @@
+//! What the gateway would do with a request, and why: from the text of a URL to the backends and what they would get.
+//!
+//! The head is judged by [`crate::proxy::preview`], the decision is that of [`crate::routing::RouteTable::find`]; this
+//! module puts both together with what is known of backends, and renders it. It does no IO, so that the command line
+//! and a running gateway say the same of the same table.
+
+mod action;
+pub mod live;
+mod question;
+pub mod routes;
+mod text;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+pub use self::action::{Action, BackendTold, EndpointTold, Endpoints};
+pub use self::question::{Asked, Question, QuestionError};
+use crate::ir::{Fragment, Verdict};
+use crate::proxy::preview::{self, Head, Refused, Taken};
+use crate::routing::explain::{Explained, Explanation, Extent};
+use crate::routing::{Found, ListenerIndex, Now, Request, RouteTable, preflight};
+
+/// What of the gateway's settings a decision depends on.
+#[derive(Clone, Debug)]
+pub struct Gateway {
+    /// The listeners, in the order of their indices.
+    pub listeners: Vec<Listener>,
+    /// Networks whose `X-Forwarded-For` is believed.
+    pub trusted_proxies: Vec<IpNet>,
+    /// Bytes that a target may have.
+    pub max_uri_bytes: u64,
+}
+
+/// A listener, as far as a URL can tell it from others.
+#[derive(Clone, Debug)]
+pub struct Listener {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its port.
+    pub port: u16,
+}
+
+impl From<&crate::settings::Settings> for Gateway {
+    fn from(settings: &crate::settings::Settings) -> Self {
+        let listeners = settings.listeners.iter();
+        Self {
+            listeners: listeners.map(|l| Listener { name: l.name.as_str().into(), port: l.address.port() }).collect(),
+            trusted_proxies: settings.trusted_proxies.clone(),
+            max_uri_bytes: settings.limits.max_uri_bytes.get(),
+        }
+    }
+}
+
+/// What there is to decide with.
+pub struct World<'a, P> {
+    /// The gateway.
+    pub gateway: &'a Gateway,
+    /// The table.
+    pub table: &'a RouteTable<P>,
+    /// What it was made of, for what the translation says of the objects; `None` where that is not known.
+    pub fragment: Option<&'a Fragment>,
+    /// The endpoints of Clusters.
+    pub endpoints: &'a dyn Endpoints,
+    /// Where the table comes from, in words.
+    pub source: String,
+    /// The table's generation, where it is being served.
+    pub generation: Option<u64>,
+}
+
+/// What the gateway would do with a request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Answer {
+    /// The result.
+    pub result: Outcome,
+    /// The request as the gateway sees it.
+    pub request: Seen,
+    /// Where the table comes from.
+    pub source: String,
+    /// Its generation, where it is being served.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<u64>,
+    /// What the table says; absent where the request is refused before it is asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<Explanation>,
+    /// What the rule does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub action: Option<Action>,
+    /// What the translation says of the winning Selector and Route.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub findings: Vec<Told>,
+    /// What else is to be known, such as guesses that were made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+/// The result, in short.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Outcome {
+    /// What kind of answer it is.
+    pub kind: Kind,
+    /// Its status, where that is known in advance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// For an answer that the gateway gives for want of a better one, its reason, as in `x-lockgate-reason`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The result in words.
+    pub summary: String,
+}
+
+/// Kinds of answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Kind {
+    /// A backend's.
+    Forward,
+    /// A redirect.
+    Redirect,
+    /// An answer that a rule gives by itself.
+    DirectResponse,
+    /// An error.
+    Refused,
+}
+
+/// A request as the gateway sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Seen {
+    /// The method.
+    pub method: String,
+    /// The target as the client sends it.
+    pub target: String,
+    /// `Host` as the client sends it.
+    pub authority: String,
+    /// The host that is matched; empty where it is refused.
+    pub host: String,
+    /// The path that is matched; empty where it is refused.
+    pub path: String,
+    /// The query, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub query: Option<String>,
+    /// The listener it comes in on.
+    pub listener: String,
+    /// The address that connects.
+    pub peer: IpAddr,
+    /// The client's address that conditions see.
+    pub client_ip: IpAddr,
+    /// The time that conditions see.
+    pub time: String,
+}
+
+/// A finding on an object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Told {
+    /// `Route` or `Selector`.
+    pub kind: String,
+    /// `namespace/name`.
+    pub object: String,
+    /// `Accepted` or `ResolvedRefs`, which is false.
+    pub condition: String,
+    /// The reason.
+    pub reason: String,
+    /// What is wrong, and where.
+    pub message: String,
+}
+
+impl<P> World<'_, P> {
+    /// Says what becomes of a request.
+    pub fn answer(&self, question: &Question) -> Result<Answer, QuestionError> {
+        let asked = question.parse(self.gateway)?;
+        let peer = asked.peer.to_canonical();
+        let client_ip = preview::client_ip(peer, &asked.parts.headers, &self.gateway.trusted_proxies);
+        let mut answer = Answer {
+            result: Outcome { kind: Kind::Refused, status: None, reason: None, summary: String::new() },
+            request: seen(&asked, peer, client_ip),
+            source: self.source.clone(),
+            generation: self.generation,
+            decision: None,
+            action: None,
+            findings: Vec::new(),
+            notes: asked.notes.clone(),
+        };
+        match preview::judge(&asked.parts, self.gateway.max_uri_bytes) {
+            Ok(head) => {
+                let extent = if question.all { Extent::ALL } else { Extent::default() };
+                self.decide(&asked, &head, client_ip, extent, &mut answer);
+            }
+            Err(refused) => answer.result = refusal(&refused),
+        }
+        Ok(answer)
+    }
+
+    fn decide(&self, asked: &Asked, head: &Head, client_ip: IpAddr, extent: Extent, answer: &mut Answer) {
+        answer.request.host.clone_from(&head.host);
+        answer.request.path.clone_from(&head.path);
+        let request = Request {
+            method: &asked.parts.method,
+            host: &head.host,
+            path: &head.path,
+            query: asked.parts.uri.query(),
+            headers: &asked.parts.headers,
+            client_ip,
+            now: Now::At(asked.at),
+        };
+        let wanted = preflight::asked(request.method, request.headers);
+        let explained = self.explain_asked(ListenerIndex(asked.listener), &request, wanted.as_ref(), extent);
+        answer.decision = Some(explained.explanation);
+        let found = match explained.found {
+            Ok(found) => found,
+            Err(miss) => return answer.result = refusal(&miss.into()),
+        };
+        let (matched, max_path) = (found.matched_prefix_len(), self.gateway.max_uri_bytes);
+        let taken = Taken { parts: &asked.parts, head, matched, max_path };
+        let (action, result) = action::act(found.rule, taken, self.endpoints);
+        answer.action = Some(action);
+        answer.result = result;
+        answer.findings = self.findings(&found);
+        let status = wanted.and_then(|method| {
+            let status = preview::preflight(found.rule, &method, request.headers)?;
+            answer.notes.push(format!("the preflight is decided as the {method} that it asks for"));
+            Some(status)
+        });
+        if let Some(status) = status {
+            answer.result = action::preflight(status);
+        }
+    }
+
+    /// Explains a request that may be a preflight, as [`RouteTable::find_asked`] decides it.
+    fn explain_asked(
+        &self,
+        listener: ListenerIndex,
+        request: &Request<'_>,
+        asked: Option<&http::Method>,
+        extent: Extent,
+    ) -> Explained<'_, P> {
+        if let Some(method) = asked {
+            let explained = self.table.explain(listener, &Request { method, ..*request }, extent);
+            if explained.found.as_ref().is_ok_and(|found| preflight::cors(found.rule).is_some()) {
+                return explained;
+            }
+        }
+        self.table.explain(listener, request, extent)
+    }
+
+    fn findings(&self, found: &Found<'_, P>) -> Vec<Told> {
+        let (selector, route) = (&found.selector.origin.object, &found.rule.origin.object);
+        let concerned = |verdict: &&Verdict| match verdict.parent.as_ref() {
+            Some(parent) => verdict.object == *route && parent == selector,
+            None => verdict.kind == crate::ir::Kind::Selector && verdict.object == *selector,
+        };
+        let verdicts = self.fragment.into_iter().flat_map(|fragment| &fragment.verdicts).filter(concerned);
+        verdicts.flat_map(told).collect()
+    }
+}
+
+fn told(verdict: &Verdict) -> impl Iterator<Item = Told> {
+    let findings = [("Accepted", &verdict.accepted), ("ResolvedRefs", &verdict.resolved_refs)];
+    findings.into_iter().filter(|(_, finding)| !finding.ok).map(|(condition, finding)| Told {
+        kind: verdict.kind.to_string(),
+        object: verdict.object.to_string(),
+        condition: condition.to_owned(),
+        reason: finding.reason.to_owned(),
+        message: finding.message.clone(),
+    })
+}
+
+fn refusal(refused: &Refused) -> Outcome {
+    Outcome {
+        kind: Kind::Refused,
+        status: Some(refused.status()),
+        reason: Some(refused.reason.as_str().to_owned()),
+        summary: format!("answered with {} {}: {}", refused.status(), refused.reason, refused.detail),
+    }
+}
+
+fn seen(asked: &Asked, peer: IpAddr, client_ip: IpAddr) -> Seen {
+    let uri = &asked.parts.uri;
+    let host = asked.parts.headers.get(http::header::HOST);
+    Seen {
+        method: asked.parts.method.to_string(),
+        target: uri.path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string),
+        authority: host.map(|host| String::from_utf8_lossy(host.as_bytes()).into_owned()).unwrap_or_default(),
+        host: String::new(),
+        path: String::new(),
+        query: uri.query().map(str::to_owned),
+        listener: asked.listener_name.to_string(),
+        peer,
+        client_ip,
+        time: crate::routing::phrase::time(asked.at),
+    }
+}
+
+impl Answer {
+    /// Whether a rule takes the request and can be expected to answer it.
+    pub fn is_served(&self) -> bool {
+        self.result.kind != Kind::Refused
+    }
+
+    /// As text for a terminal.
+    pub fn to_text(&self) -> String {
+        text::render(self)
+    }
+}
+
+/// Reads a time of a question; `now` where there is none.
+fn time_or_now(at: Option<&str>) -> Result<SystemTime, QuestionError> {
+    let Some(at) = at else { return Ok(SystemTime::now()) };
+    at.parse::<jiff::Timestamp>()
+        .map(SystemTime::from)
+        .map_err(|_| QuestionError::new("at", format!("{at:?} is not an RFC 3339 time, such as 2026-01-31T08:30:00Z")))
+}
+
+#[cfg(test)]
+mod tests;

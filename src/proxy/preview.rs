@@ -1,0 +1,182 @@
+//! What the proxy would make of a request, told without sending it: the same judgements, by the same functions.
+
+use std::net::IpAddr;
+
+use http::header::{self, HeaderMap, HeaderValue};
+use http::request::Parts;
+use http::{Method, Version};
+use ipnet::IpNet;
+
+use super::cors;
+use super::error::{Failure, status};
+use super::filters;
+use super::headers::Peer;
+use super::target::{LocationError, RequestTarget, location};
+use crate::ir::{Action, Redirect, Rule};
+use crate::routing::{Miss, host, path, preflight};
+use crate::telemetry::metrics::Refusal;
+
+/// The scheme of the listeners there are: plain HTTP.
+const SCHEME: &str = "http";
+
+/// An answer that the proxy gives instead of a backend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The closed reason.
+    pub reason: Refusal,
+    /// What is wrong.
+    pub detail: String,
+}
+
+impl Refused {
+    /// A refusal and what is wrong.
+    pub fn because(reason: Refusal, detail: impl std::fmt::Display) -> Self {
+        Self { reason, detail: detail.to_string() }
+    }
+
+    /// The status it is answered with.
+    pub fn status(&self) -> u16 {
+        status(self.reason).as_u16()
+    }
+}
+
+impl From<Failure> for Refused {
+    fn from(failure: Failure) -> Self {
+        Self { reason: failure.reason, detail: failure.detail }
+    }
+}
+
+impl From<Miss> for Refused {
+    fn from(miss: Miss) -> Self {
+        let reason = match miss {
+            Miss::NoHost | Miss::NoSelector => Refusal::NoSelector,
+            Miss::NoMatch => Refusal::NoRoute,
+        };
+        Self::because(reason, miss)
+    }
+}
+
+/// What of a request's head is matched and forwarded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The host and port as the client sent them.
+    pub authority: String,
+    /// The host in its one form; empty where a client of HTTP/1.0 names none.
+    pub host: String,
+    /// The normalised path.
+    pub path: String,
+}
+
+/// Judges a request's head as the proxy does, and brings host and path into their one form.
+pub fn judge(parts: &Parts, max_uri: u64) -> Result<Head, Refused> {
+    let authority = authority(parts, max_uri)?;
+    let host = match &*authority {
+        "" => String::new(),
+        named => {
+            let parsed = host::parse(named).map_err(|e| Refused::because(Refusal::BadRequest, e))?;
+            parsed.host.into_owned()
+        }
+    };
+    let path = path::normalise(parts.uri.path()).map_err(|e| Refused::because(Refusal::BadPath, e))?;
+    let path = path.into_owned();
+    Ok(Head { authority, host, path })
+}
+
+fn authority(parts: &Parts, max_uri: u64) -> Result<String, Refused> {
+    if parts.method == Method::CONNECT {
+        return Err(Refused::because(Refusal::NotImplemented, "CONNECT is not served"));
+    }
+    let length = parts.uri.path_and_query().map_or(0, |p| p.as_str().len() as u64);
+    if length > max_uri {
+        return Err(Refused::because(Refusal::UriTooLong, format!("the target has {length} bytes, at most {max_uri}")));
+    }
+    if let Some(expect) = parts.headers.get(header::EXPECT)
+        && !expect.as_bytes().eq_ignore_ascii_case(b"100-continue")
+    {
+        return Err(Refused::because(Refusal::ExpectationFailed, "Expect knows 100-continue alone"));
+    }
+    let mut hosts = parts.headers.get_all(header::HOST).iter();
+    let host = hosts.next();
+    if hosts.next().is_some() {
+        return Err(Refused::because(Refusal::BadRequest, "there is more than one Host"));
+    }
+    if let Some(authority) = parts.uri.authority() {
+        if authority.as_str().contains('@') {
+            return Err(Refused::because(Refusal::BadRequest, "there is user information in the target"));
+        }
+        return Ok(authority.as_str().to_owned());
+    }
+    match host.map(HeaderValue::to_str) {
+        Some(Ok("")) => Err(Refused::because(Refusal::NoHost, "Host is empty")),
+        Some(Ok(host)) => Ok(host.to_owned()),
+        Some(Err(error)) => Err(Refused::because(Refusal::BadRequest, error)),
+        None if parts.version <= Version::HTTP_10 => Ok(String::new()),
+        None => Err(Refused::because(Refusal::NoHost, "there is no Host")),
+    }
+}
+
+/// The client's address: `peer`, or what it reports if it is among `trusted`.
+pub fn client_ip(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> IpAddr {
+    Peer::new(peer, trusted).client_ip(headers, trusted)
+}
+
+/// A request that a rule takes, as far as the rule can change it.
+#[derive(Clone, Copy, Debug)]
+pub struct Taken<'a> {
+    /// Its head, as it was sent.
+    pub parts: &'a Parts,
+    /// Its head, judged.
+    pub head: &'a Head,
+    /// Bytes of the path that the match covers.
+    pub matched: usize,
+    /// Bytes that a rewritten path may have.
+    pub max_path: u64,
+}
+
+impl Taken<'_> {
+    /// Looks at it as the filters do.
+    fn seen<T>(&self, look: impl FnOnce(&RequestTarget<'_>) -> T) -> T {
+        let authority = host::parse(&self.head.authority).ok();
+        look(&RequestTarget {
+            scheme: SCHEME,
+            authority: authority.as_ref(),
+            path: &self.head.path,
+            query: self.parts.uri.query(),
+            matched: self.matched,
+            max_path: usize::try_from(self.max_path).unwrap_or(usize::MAX),
+        })
+    }
+}
+
+/// The target and `Host` that a rule's backends get.
+pub fn upstream(rule: &Rule, taken: Taken<'_>) -> Result<(String, String), Refused> {
+    let uri = taken.seen(|request| filters::rewritten(rule, request, &taken.parts.uri))?;
+    let uri = uri.as_ref().unwrap_or(&taken.parts.uri);
+    let target = uri.path_and_query().map_or("/", |target| target.as_str()).to_owned();
+    let mut headers = HeaderMap::new();
+    if let Ok(host) = HeaderValue::from_str(&taken.head.authority) {
+        headers.insert(header::HOST, host);
+    }
+    filters::edit_request(&mut headers, &rule.filters);
+    let host = headers.get(header::HOST).map(|host| String::from_utf8_lossy(host.as_bytes()).into_owned());
+    Ok((target, host.unwrap_or_default()))
+}
+
+/// The `Location` of a redirect.
+pub fn redirect(redirect: &Redirect, taken: Taken<'_>) -> Result<String, Refused> {
+    let location = taken.seen(|request| location(redirect, request)).map_err(|error| {
+        let reason = match error {
+            LocationError::NoHost => Refusal::NoHost,
+            LocationError::Rewrite(_) => Refusal::BadPath,
+            LocationError::Value(_) => Refusal::BadRequest,
+        };
+        Refused::because(reason, error)
+    })?;
+    Ok(String::from_utf8_lossy(location.as_bytes()).into_owned())
+}
+
+/// The status with which a rule answers a preflight by itself; `None` for a rule that does not.
+pub fn preflight(rule: &Rule, asked: &Method, headers: &HeaderMap) -> Option<u16> {
+    let filter = preflight::cors(rule)?;
+    (!matches!(rule.action, Action::Invalid { .. })).then(|| cors::answer(filter, asked, headers).status().as_u16())
+}

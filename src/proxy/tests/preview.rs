@@ -1,0 +1,101 @@
+//! What is told of a request is what becomes of it.
+
+use super::harness::*;
+use crate::ir::{Action, Filter, PathRewrite, Redirect};
+use crate::proxy::preview::{self, Head, Refused, Taken};
+use crate::routing::{ListenerIndex, Now, Request};
+
+/// The head of a request as the proxy gets it.
+fn parts(method: &str, target: &str, headers: &[(&str, &str)]) -> http::request::Parts {
+    let mut request = http::Request::builder().method(method).uri(target);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    request.body(()).unwrap().into_parts().0
+}
+
+/// What is told: the refusal, or where the request goes.
+fn told(gateway: &Gateway, parts: &http::request::Parts) -> Result<String, Refused> {
+    let head: Head = preview::judge(parts, 8 << 10)?;
+    let snapshot = gateway.published().load();
+    let request = Request {
+        method: &parts.method,
+        host: &head.host,
+        path: &head.path,
+        query: parts.uri.query(),
+        headers: &parts.headers,
+        client_ip: [127, 0, 0, 1].into(),
+        now: Now::At(std::time::SystemTime::UNIX_EPOCH),
+    };
+    let found = snapshot.table.find(ListenerIndex(0), &request)?;
+    let taken = Taken { parts, head: &head, matched: found.matched_prefix_len(), max_path: 8 << 10 };
+    match &found.rule.action {
+        Action::Redirect(redirect) => preview::redirect(redirect, taken),
+        _ => preview::upstream(found.rule, taken).map(|(target, host)| format!("{target} {host}")),
+    }
+}
+
+fn text(method: &str, target: &str, headers: &[(&str, &str)]) -> String {
+    let headers: Vec<String> = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    format!("{method} {target} HTTP/1.1\r\n{}connection: close\r\n\r\n", headers.concat())
+}
+
+#[tokio::test]
+async fn refusals_are_foretold() {
+    let origin = Origin::start(Reply::always("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")).await;
+    let gateway = Gateway::start(vec![selector(vec![rule("/a", &[(&origin, 1)])])]).await;
+    let long = format!("/a?{}", "x".repeat(9000));
+    let host = ("host", "x.test");
+    for (method, target, headers) in [
+        ("GET", "/b", vec![host]),
+        ("GET", "/a%2Fb", vec![host]),
+        ("GET", "/a%5Cb", vec![host]),
+        ("GET", "/%zz", vec![host]),
+        ("GET", "/a%00", vec![host]),
+        ("GET", long.as_str(), vec![host]),
+        ("GET", "/a", vec![]),
+        ("GET", "/a", vec![("host", "")]),
+        ("GET", "/a", vec![host, host]),
+        ("GET", "/a", vec![("host", "a..b")]),
+        ("GET", "/a", vec![("host", "x.test:port")]),
+        ("GET", "http://u@x.test/a", vec![host]),
+        ("GET", "/a", vec![host, ("expect", "more")]),
+    ] {
+        let refused = told(&gateway, &parts(method, target, &headers)).expect_err(target);
+        let answer = gateway.send(&text(method, target, &headers)).await;
+        let status = format!("HTTP/1.1 {} ", refused.status());
+        let reason = format!("x-lockgate-reason: {}\r\n", refused.reason);
+        assert!(answer.starts_with(&status) && answer.contains(&reason), "{target} {headers:?}: {refused:?}\n{answer}");
+    }
+    assert_eq!(origin.connections(), 0);
+}
+
+#[tokio::test]
+async fn targets_and_locations_are_foretold() {
+    let origin = Origin::start(Reply::always("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")).await;
+    let mut rewritten = rule("/old", &[(&origin, 1)]);
+    rewritten.filters =
+        vec![Filter::Rewrite { hostname: Some("inner.test".into()), path: Some(PathRewrite::Prefix("/new".into())) }];
+    let mut redirected = rule("/go", &[]);
+    redirected.action = Action::Redirect(Redirect {
+        scheme: Some("https".into()),
+        hostname: None,
+        port: None,
+        path: Some(PathRewrite::Full("/there".into())),
+        status: http::StatusCode::FOUND,
+    });
+    let gateway = Gateway::start(vec![selector(vec![rule("/a", &[(&origin, 1)]), rewritten, redirected])]).await;
+    for target in ["/a/%7Eb/../c?q=%2F", "/old/x?y", "/old"] {
+        let headers = [("host", "X.test:80")];
+        let told = told(&gateway, &parts("GET", target, &headers)).unwrap();
+        let (told_target, told_host) = told.split_once(' ').unwrap();
+        gateway.send(&text("GET", target, &headers)).await;
+        let sent = origin.requests().pop().unwrap();
+        assert!(sent.starts_with(&format!("GET {told_target} HTTP/1.1\r\n")), "{told}\n{sent}");
+        assert!(sent.contains(&format!("host: {told_host}\r\n")), "{told}\n{sent}");
+    }
+    let headers = [("host", "x.test:8080")];
+    let told = told(&gateway, &parts("GET", "/go?q", &headers)).unwrap();
+    let answer = gateway.send(&text("GET", "/go?q", &headers)).await;
+    assert!(answer.contains(&format!("location: {told}\r\n")), "{told}\n{answer}");
+}
