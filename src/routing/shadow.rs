@@ -33,8 +33,10 @@ use http::{HeaderMap, Method};
 
 use self::paths::Automata;
 use self::surroundings::Surroundings;
+pub use self::words::told;
 use super::hosts::Hosts;
 use super::{ListenerIndex, Now, Request, RouteTable};
+pub use crate::ir::Extent;
 use crate::ir::{self, ObjectName, RuleName};
 
 /// The time of a witness for which time does not matter: noon of 1 January 2026, UTC, in seconds since the epoch.
@@ -72,15 +74,6 @@ impl Winner {
             Self::Selector(selector) => selector,
         }
     }
-}
-
-/// How much a loser loses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Extent {
-    /// All: it never wins.
-    Whole,
-    /// Some of its requests, the witness among them.
-    Part,
 }
 
 /// A shadowed match.
@@ -169,7 +162,8 @@ pub fn find<P>(table: &RouteTable<P>) -> Vec<Arc<Found>> {
 /// Finds shadows, and remembers what it found at Selectors whose surroundings do not change.
 #[derive(Debug, Default)]
 pub struct Detector {
-    known: HashMap<*const ir::Selector, Known, RandomState>,
+    /// By the address of the Selector.
+    known: HashMap<usize, Known, RandomState>,
     automata: Automata,
     hasher: RandomState,
 }
@@ -202,7 +196,7 @@ impl Detector {
             let hash = surroundings.visit(selector);
             let former = self
                 .known
-                .remove(&Arc::as_ptr(selector))
+                .remove(&Arc::as_ptr(selector).addr())
                 .filter(|former| Arc::ptr_eq(&former.selector, selector) && former.surroundings == hash);
             let found = match former {
                 Some(former) => former.found,
@@ -214,7 +208,10 @@ impl Detector {
                 all.push(Arc::clone(&found));
             }
             surroundings.leave(at, selector);
-            known.insert(Arc::as_ptr(selector), Known { selector: Arc::clone(selector), surroundings: hash, found });
+            known.insert(
+                Arc::as_ptr(selector).addr(),
+                Known { selector: Arc::clone(selector), surroundings: hash, found },
+            );
         }
         self.known = known;
         all

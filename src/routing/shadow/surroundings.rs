@@ -105,7 +105,7 @@ impl<'t> Surroundings<'t> {
                 *slot = at;
             }
             bucket.len += 1;
-            bucket.hash = self.hasher.hash_one((bucket.hash, Arc::as_ptr(selector)));
+            bucket.hash = self.hasher.hash_one((bucket.hash, Arc::as_ptr(selector).addr()));
         }
     }
 

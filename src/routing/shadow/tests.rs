@@ -1,5 +1,5 @@
 use super::*;
-use crate::ir::{Condition, ConditionSet, HeaderTest, Match, Mode, Predicate, Selector, Source, StringTest};
+use crate::ir::{Condition, ConditionSet, HeaderTest, Match, Mode, Predicate, Selector, Shadowed, Source, StringTest};
 use crate::routing::testing::*;
 
 mod properties;
@@ -241,4 +241,57 @@ fn a_wildcard_host_is_one_that_no_exact_hostname_takes() {
     let mut wild = selector("wild", &["*.x.test"], twice());
     wild.listeners = vec!["https".into()];
     assert_eq!(across(vec![one, wild]), ["new never old: GET https://host.x.test/"]);
+}
+
+fn shop(rules: Vec<ir::Rule>) -> Vec<Selector> {
+    vec![selector("shop", &["shop.example.com"], rules)]
+}
+
+#[test]
+fn reports_say_what_where_and_by_which_request() {
+    let mut beta = on("/a").header("x-user", exact("beta")).query("v", exact("2 3"));
+    beta = beta.header("x-app", HeaderTest::Present);
+    let rules = vec![
+        rule_of(origin(0, "legacy"), 0, "old", vec![on("/cart")]),
+        rule_of(origin(1, "cart"), 0, "cart", vec![on("/a/b"), on("/cart"), beta]),
+    ];
+    let mut first = selector("first", &["old.example.com"], vec![]);
+    first.priority = 1;
+    let last = selector("last", &["old.example.com"], vec![rule("all", vec![on("/")])]);
+    let found = find(&table(shop(rules).into_iter().chain([first, last]).collect()));
+    let told: Vec<String> = told(&found)
+        .into_iter()
+        .map(|Shadowed { kind, object, parent, extent, message }| {
+            format!("{kind} {object} at {:?}: {extent:?}: {message}", parent.map(|p| p.to_string()))
+        })
+        .collect();
+    let expected = [
+        "Selector ns/last at None: Whole: no request reaches it: Selector ns/first is asked first and takes \
+         GET http://old.example.com/",
+        "Route ns/cart at Some(\"ns/shop\"): Whole: \
+         rule cart match 1 never wins: Route ns/legacy rule old match 0 takes GET http://shop.example.com/cart; \
+         rule cart match 2 loses a part of its requests: Route ns/cart rule cart match 0 takes \
+         GET http://shop.example.com/a/b?v=2%203 with x-user: beta and x-app: 1",
+        "Route ns/r at Some(\"ns/last\"): Whole: \
+         rule all match 0 never wins: Selector ns/first, which has no match for it, takes GET http://old.example.com/",
+    ];
+    assert_eq!(told, expected);
+    let shadow = &found.iter().find(|found| !found.matches.is_empty()).unwrap().matches[0];
+    assert!(shadow.to_string().starts_with("Route ns/"), "{shadow}");
+}
+
+#[test]
+fn a_message_tells_of_the_first_few_and_stays_short() {
+    let matches: Vec<Match> = (0..64).map(|n| on(&format!("/{}/{n}", "long".repeat(70)))).collect();
+    let huge = format!("/{}", "long".repeat(500));
+    let rules = vec![
+        rule_of(origin(0, "old"), 0, "old", matches.clone()),
+        rule_of(origin(1, "new"), 0, "new", matches),
+        rule_of(origin(2, "huge"), 0, "huge", vec![on(&huge), on(&huge)]),
+    ];
+    let told = told(&find(&table(shop(rules))));
+    let [huge, new] = &told[..] else { panic!("{told:?}") };
+    assert!(new.message.ends_with("; and 62 more") && new.message.contains("match 1 never wins"), "{}", new.message);
+    assert!(huge.message.ends_with("...") && huge.message.len() < 1024, "{}", huge.message);
+    assert!(new.message.len() < 1024);
 }

@@ -191,8 +191,9 @@ proptest! {
             Arc::new(selector)
         }));
         let table = compile(&selectors);
-        prop_assert_eq!(detector.update(&table), find(&table));
-        prop_assert_eq!(detector.update(&table), find(&table));
+        let anew = find(&table);
+        prop_assert_eq!(&detector.update(&table), &anew);
+        prop_assert_eq!(&detector.update(&table), &anew);
     }
 }
 
