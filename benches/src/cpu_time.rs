@@ -38,7 +38,8 @@ impl Measurement for CpuTime {
     }
 }
 
-fn now() -> Duration {
+/// CPU time of the calling thread.
+pub fn now() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
 }

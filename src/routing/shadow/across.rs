@@ -73,7 +73,7 @@ pub(super) fn analyse(
     };
     let lines: Vec<Line<'_>> = ranked.into_iter().map(line).collect();
     let count = lines.len();
-    let budget = Budget { pairs: 4096 + 32 * count, trials: 256 + 4 * count, work: 500_000 + 200 * count };
+    let budget = Budget { pairs: 4096 + 32 * count, trials: 256 + 4 * count, work: 1_000_000 + 300 * count };
     let closed = vec![None; ways.len()];
     let asks = Asks::default();
     let mut case = Case { table, at, selector, selectors, ways, closed, lines: &lines, automata, budget, asks };
@@ -128,7 +128,7 @@ impl<'c> Case<'c> {
             return None;
         }
         (0..self.ways.len().min(WAYS)).find_map(|way| {
-            let witness = self.propose(&[], &[], vec!["/".to_owned()], way, 0)?;
+            let witness = self.propose(&[], &[], &["/".to_owned()], way, 0)?;
             let request = witness.request();
             let fits = condition::set_holds(&self.selector.conditions, &request) && is_possible(&witness);
             let winner = self.table.choose(witness.listener, &request).filter(|winner| fits && *winner != self.at)?;
@@ -176,7 +176,7 @@ impl<'c> Case<'c> {
     fn loss(&mut self, rank: u32, lost: &[usize], extent: Extent) -> Option<Shadow> {
         let matching = self.lines[rank as usize].matching;
         lost.iter().take(WAYS).find_map(|way| {
-            let witness = self.propose(&[matching], &[], self.sample(rank), *way, 0)?;
+            let witness = self.propose(&[matching], &[], &self.sample(rank), *way, 0)?;
             self.confirm(rank, witness, extent).filter(|(_, inside)| inside.is_none()).map(|(shadow, _)| shadow)
         })
     }
@@ -186,13 +186,12 @@ impl<'c> Case<'c> {
         let matching = self.lines[rank as usize].matching;
         for way in 0..self.ways.len().min(WAYS) {
             for earlier in self.ways[way].earlier.clone() {
-                let Some(left) = self.budget.pairs.checked_sub(1) else { return None };
-                self.budget.pairs = left;
+                self.budget.pairs = self.budget.pairs.checked_sub(1)?;
                 let Some(set) = self.conditions_of(earlier).filter(|_| !self.is_refinement(earlier, way)) else {
                     continue;
                 };
                 let paths = self.sample(rank);
-                if let Some(witness) = self.propose(&[matching], &[set], paths, way, 0)
+                if let Some(witness) = self.propose(&[matching], &[set], &paths, way, 0)
                     && let Some(winner) = self.table.choose(witness.listener, &witness.request())
                     && !self.is_refinement(winner, way)
                     && let Some((shadow, None)) = self.confirm(rank, witness, Extent::Part)
@@ -236,7 +235,7 @@ impl<'c> Case<'c> {
         &mut self,
         matches: &[&Match],
         sets: &[&ConditionSet],
-        paths: Vec<String>,
+        paths: &[String],
         way: usize,
         variant: usize,
     ) -> Option<Witness> {
@@ -244,7 +243,7 @@ impl<'c> Case<'c> {
         let way = self.ways.get(way)?;
         let entry = Entry { listener: way.listener, listener_name: way.listener_name, hosts: &way.hosts };
         let sets = [&self.selector.conditions].into_iter().chain(sets.iter().copied()).collect();
-        let demand = Demand { matches: matches.to_vec(), sets, paths, variant, asks: self.asks };
+        let demand = Demand { matches: matches.to_vec(), sets, paths: paths.to_vec(), variant, asks: self.asks };
         witness::find(&demand, &entry, self.automata, &mut self.budget.work)
     }
 
@@ -252,14 +251,14 @@ impl<'c> Case<'c> {
     pub(super) fn propose_here(
         &mut self,
         matches: &[&Match],
-        paths: Vec<String>,
+        paths: &[String],
         way: usize,
         variant: usize,
     ) -> Option<Witness> {
         let mut detours: Vec<ConditionSet> = Vec::new();
         loop {
             let sets: Vec<&ConditionSet> = detours.iter().collect();
-            let witness = self.propose(matches, &sets, paths.clone(), way, variant)?;
+            let witness = self.propose(matches, &sets, paths, way, variant)?;
             let reached = self.table.choose(witness.listener, &witness.request())?;
             if reached == self.at {
                 return Some(witness);

@@ -3,7 +3,7 @@
 //! Requests have only ASCII in their normalised paths, and witnesses only ASCII in their values, so bytes above 127
 //! have no transitions here.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 
 use foldhash::fast::RandomState;
@@ -20,13 +20,15 @@ const DEAD: u32 = u32::MAX;
 const ALL: u32 = u32::MAX - 1;
 /// Most automata in one product.
 pub(super) const MAX_MACHINES: usize = 8;
+/// What it costs to begin a product, in transitions.
+const BEGIN: usize = 200;
 /// Bytes that an automaton of a regex may take; larger ones count as unknown.
 const DFA_LIMIT: usize = 128 << 10;
 const NFA_LIMIT: usize = 1 << 20;
 
 /// Every path in the form of [`crate::routing::path::normalise`].
 pub(super) static PATHS: LazyLock<Option<Table>> = LazyLock::new(|| {
-    let plain = r##"!"$&-\-0-\[\]-~"##; // without the dot
+    let plain = r#"!"$&-\-0-\[\]-~"#; // without the dot
     let escape = "%(?:0[1-9A-F]|1[0-9A-F]|2[0-9A-C]|3[A-F]|40|5[BDE]|60|7[BCDF]|[89A-F][0-9A-F])";
     let (other, any) = (format!("[{plain}&&[^?]]|{escape}"), format!("(?:[.{plain}&&[^?]]|{escape})"));
     Table::new(&format!(r"(?:/(?:(?:{other}){any}*|\.(?:(?:{other}){any}*|\.{any}+))?)+"))
@@ -229,21 +231,21 @@ struct Product<'m> {
     states: Vec<State>,
     /// Where a state was reached from, and by which byte.
     from: Vec<(u32, u8)>,
-    known: HashMap<State, (), RandomState>,
+    known: HashSet<State, RandomState>,
     at: usize,
 }
 
 impl<'m> Product<'m> {
     fn new(machines: &'m [Machine<'m>]) -> Self {
-        let mut seen: HashMap<[u8; MAX_MACHINES], (), RandomState> = HashMap::default();
+        let mut seen: HashSet<[u8; MAX_MACHINES], RandomState> = HashSet::default();
         let mut class = |byte: &u8| {
             let mut classes = [0; MAX_MACHINES];
             classes.iter_mut().zip(machines).for_each(|(class, machine)| *class = machine.class(*byte));
-            seen.insert(classes, ()).is_none()
+            seen.insert(classes)
         };
         let alphabet = BYTES.iter().copied().filter(|byte| class(byte)).collect();
         let start = [0; MAX_MACHINES];
-        let known = HashMap::from_iter([(start, ())]);
+        let known = HashSet::from_iter([start]);
         Self { machines, alphabet, states: vec![start], from: vec![(0, 0)], known, at: 0 }
     }
 
@@ -259,7 +261,7 @@ impl<'m> Product<'m> {
             for (slot, (machine, state)) in next.iter_mut().zip(self.machines.iter().zip(state)) {
                 *slot = machine.next(state, byte);
             }
-            if live(&next) && self.known.insert(next, ()).is_none() {
+            if live(&next) && self.known.insert(next) {
                 self.states.push(next);
                 self.from.push((u32::try_from(at).unwrap_or(u32::MAX), byte));
             }
@@ -330,6 +332,7 @@ pub(super) fn relate(
     work: &mut usize,
 ) -> Result<(Relation, Option<String>), Exhausted> {
     let paths = PATHS.as_ref().ok_or(Exhausted)?;
+    *work = work.checked_sub(BEGIN).ok_or(Exhausted)?;
     let machines = [Machine::Table(paths), first, second];
     let mut product = Product::new(&machines);
     let (mut both, mut only_first, mut only_second) = (None, false, false);
@@ -364,6 +367,7 @@ pub(super) fn shortest(machines: &[Machine<'_>], wanted: &[bool], work: &mut usi
     if machines.len() > MAX_MACHINES {
         return None;
     }
+    *work = work.checked_sub(BEGIN)?;
     let mut product = Product::new(machines);
     let live = |s: &State| wanted.iter().zip(s).all(|(wanted, state)| !wanted || *state != DEAD);
     while let Some(Ok(at)) = product.advance(work, live) {
@@ -373,3 +377,6 @@ pub(super) fn shortest(machines: &[Machine<'_>], wanted: &[bool], work: &mut usi
     }
     None
 }
+
+#[cfg(test)]
+mod tests;

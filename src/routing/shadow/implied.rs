@@ -222,10 +222,10 @@ impl<'a> Facts<'a> {
 impl<'a> Test<'a> {
     fn of_text(test: &'a StringTest) -> Self {
         match test {
-            StringTest::Exact(text) => Self::Is(Cow::Borrowed(text)),
-            StringTest::Prefix(text) => Self::Starts(Cow::Borrowed(text)),
-            StringTest::Suffix(text) => Self::Ends(Cow::Borrowed(text)),
-            StringTest::Contains(text) => Self::Has(text),
+            StringTest::Exact(value) => Self::Is(Cow::Borrowed(value)),
+            StringTest::Prefix(value) => Self::Starts(Cow::Borrowed(value)),
+            StringTest::Suffix(value) => Self::Ends(Cow::Borrowed(value)),
+            StringTest::Contains(value) => Self::Has(value),
             StringTest::Regex(regex) => Self::Regex(regex),
             StringTest::Pattern(pattern) => Self::Pattern(pattern),
         }
@@ -233,10 +233,10 @@ impl<'a> Test<'a> {
 
     fn of_field(test: &'a HeaderTest) -> Option<Self> {
         Some(match test {
-            HeaderTest::Exact(text) => Self::Is(Cow::Borrowed(text)),
-            HeaderTest::Prefix(text) => Self::Starts(Cow::Borrowed(text)),
-            HeaderTest::Suffix(text) => Self::Ends(Cow::Borrowed(text)),
-            HeaderTest::Contains(text) => Self::Has(text),
+            HeaderTest::Exact(value) => Self::Is(Cow::Borrowed(value)),
+            HeaderTest::Prefix(value) => Self::Starts(Cow::Borrowed(value)),
+            HeaderTest::Suffix(value) => Self::Ends(Cow::Borrowed(value)),
+            HeaderTest::Contains(value) => Self::Has(value),
             HeaderTest::Regex(regex) => Self::Regex(regex),
             HeaderTest::Present => Self::Present,
             HeaderTest::Absent => return None,

@@ -68,6 +68,12 @@ impl Index<'_> {
         let fronts = regexes.clone().map(|rank| literal_front(&lines[rank as usize].matching.path)).collect();
         Self { groups, exact: 0..exact, regexes, fronts, trie: OnceCell::new(), alike: HashMap::default() }
     }
+
+    /// Whether a match has many others on its path.
+    fn is_crowded(&self, rank: u32) -> bool {
+        let group = self.groups[rank as usize];
+        rank - group > 2 * EDGE || self.groups.get((group + 2 * EDGE + 1) as usize) == Some(&group)
+    }
 }
 
 /// The shadow of the match of a rank inside its Selector: whole, or else the part that `part` asks for.
@@ -80,7 +86,7 @@ impl<'c> Case<'c> {
     pub(super) fn whole_inside(&mut self, index: &mut Index<'c>, rank: u32) -> (Inside, Option<Shadow>) {
         let rivals = self.regex_rivals(index, rank);
         let mut whole = self.is_covered(index, rank, &rivals);
-        let key = self.is_crowded(index, rank).then(|| (index.groups[rank as usize], self.signature(index, rank)));
+        let key = index.is_crowded(rank).then(|| (index.groups[rank as usize], self.signature(index, rank)));
         if let Some(key) = key.filter(|_| !whole) {
             whole = index.alike.get(&key).is_some_and(|alike| self.covers(rank, alike.iter().copied()));
             if !whole {
@@ -89,11 +95,6 @@ impl<'c> Case<'c> {
         }
         let shadow = whole.then(|| self.prove_whole(rank)).flatten();
         (Inside { rivals }, shadow)
-    }
-
-    fn is_crowded(&self, index: &Index<'_>, rank: u32) -> bool {
-        let group = index.groups[rank as usize];
-        rank - group > 2 * EDGE || index.groups.get((group + 2 * EDGE + 1) as usize) == Some(&group)
     }
 
     /// Whether matches that take all paths of this one, of those that are looked at, take all its requests.
@@ -171,7 +172,7 @@ impl<'c> Case<'c> {
     fn prove_whole(&mut self, rank: u32) -> Option<Shadow> {
         let matching = self.lines[rank as usize].matching;
         self.open_ways().into_iter().find_map(|way| {
-            let witness = self.propose_here(&[matching], self.sample(rank), way, 0)?;
+            let witness = self.propose_here(&[matching], &self.sample(rank), way, 0)?;
             self.confirm(rank, witness, Extent::Whole).map(|(shadow, _)| shadow)
         })
     }
@@ -198,8 +199,7 @@ impl<'c> Case<'c> {
         others.sort_unstable();
         others.dedup();
         for other in others.into_iter().filter(|other| *other < rank) {
-            let Some(left) = self.budget.pairs.checked_sub(1) else { return None };
-            self.budget.pairs = left;
+            self.budget.pairs = self.budget.pairs.checked_sub(1)?;
             if let Some(rival) = self.rival(rank, other)
                 && let Some(shadow) = self.try_part(rank, &rival, &mut attempts)
             {
@@ -223,7 +223,7 @@ impl<'c> Case<'c> {
         // What takes the witness may be yet another match; it counts if it is no refinement either.
         for way in self.open_ways() {
             for (variant, paths) in paths.iter().enumerate() {
-                if let Some(witness) = self.propose_here(&[matching, better], paths.clone(), way, variant)
+                if let Some(witness) = self.propose_here(&[matching, better], paths, way, variant)
                     && let Some((shadow, Some(winner))) = self.confirm(rank, witness, Extent::Part)
                     && !self.relation(winner, rank).is_none_or(|relation| self.refines(rank, winner, relation))
                 {
@@ -273,15 +273,13 @@ impl<'c> Case<'c> {
             return rivals;
         }
         let front = literal_front(&self.lines[rank as usize].matching.path);
+        let mut compared = 0;
         for (other, other_front) in ranks.zip(&index.fronts) {
-            let Some(left) = self.budget.pairs.checked_sub(1) else { break };
+            let Some(left) = self.budget.pairs.checked_sub(1).filter(|_| compared < REGEXES) else { break };
             self.budget.pairs = left;
-            if !(front.starts_with(&**other_front) || other_front.starts_with(&*front)) {
-                continue;
-            }
-            rivals.extend(self.rival(rank, other));
-            if rivals.len() >= REGEXES {
-                break;
+            if front.starts_with(&**other_front) || other_front.starts_with(&*front) {
+                compared += 1;
+                rivals.extend(self.rival(rank, other));
             }
         }
         rivals

@@ -121,6 +121,9 @@ pub(super) fn sample(first: &[Step<'_>], second: &[Step<'_>], filler: &str) -> S
     if path.is_empty() { "/".to_owned() } else { path }
 }
 
+/// What it costs to get an automaton, in transitions.
+const TABLE: usize = 500;
+
 /// The automata of regexes by source; `None` for those that would be too large.
 #[derive(Debug, Default)]
 pub(super) struct Automata {
@@ -136,7 +139,10 @@ impl Automata {
         self.tables.retain(|_, (_, used)| *used + 2 > round);
     }
 
-    pub(super) fn get(&mut self, source: &str) -> Option<Arc<Table>> {
+    /// The automaton of a regex. It costs the same whether it is known or not, lest findings depend on what was looked
+    /// at before.
+    pub(super) fn get(&mut self, source: &str, work: &mut usize) -> Option<Arc<Table>> {
+        *work = work.checked_sub(TABLE)?;
         if let Some((table, used)) = self.tables.get_mut(source) {
             *used = self.round;
             return table.clone();
@@ -155,21 +161,24 @@ pub(super) fn relation(
     automata: &mut Automata,
     work: &mut usize,
 ) -> Result<(Relation, Option<String>), Exhausted> {
-    let mut table = |regex: &Regex| automata.get(regex.source()).ok_or(Exhausted);
+    let mut table = |regex: &Regex, work: &mut usize| automata.get(regex.source(), work).ok_or(Exhausted);
     match (first, second) {
         (Shape::Steps(a), Shape::Steps(b)) => {
             let relation = compare(a, b);
             Ok((relation, (relation != Relation::Apart).then(|| sample(a, b, filler))))
         }
         (Shape::Regex(a), Shape::Regex(b)) => {
-            let (a, b) = (table(a)?, table(b)?);
+            // Equal ones too: a regex that no path fits has nothing in common with itself.
+            let (a, b) = (table(a, work)?, table(b, work)?);
             relate(Machine::Table(&a), Machine::Table(&b), work)
         }
         (Shape::Steps(a), Shape::Regex(b)) => {
-            relate(Machine::Linear(&Linear::new(a)), Machine::Table(&*table(b)?), work)
+            let b = table(b, work)?;
+            relate(Machine::Linear(&Linear::new(a)), Machine::Table(&b), work)
         }
         (Shape::Regex(a), Shape::Steps(b)) => {
-            relate(Machine::Table(&*table(a)?), Machine::Linear(&Linear::new(b)), work)
+            let a = table(a, work)?;
+            relate(Machine::Table(&a), Machine::Linear(&Linear::new(b)), work)
         }
     }
 }

@@ -175,13 +175,13 @@ impl<'a> Draft<'a> {
         for matching in &demand.matches {
             match Shape::new(&matching.path)? {
                 Shape::Steps(steps) => linear.push(super::automaton::Linear::new(&steps)),
-                Shape::Regex(regex) => tables.push(automata.get(regex.source())?),
+                Shape::Regex(regex) => tables.push(automata.get(regex.source(), work)?),
             }
             signs.push(true);
         }
         for condition in wanted {
             let Predicate::Text(tests) = &condition.predicate else { continue };
-            tables.push(automata.get(&texts::regex(tests.iter().map(Field::Text)))?);
+            tables.push(automata.get(&texts::regex(tests.iter().map(Field::Text)), work)?);
             signs.push(!condition.negate);
         }
         let machines: Vec<Machine<'_>> = [Machine::Table(PATHS.as_ref()?)]
@@ -234,7 +234,7 @@ impl<'a> Draft<'a> {
         let all: &Option<Table> = if matches!(source, Source::Cookie(_)) { &COOKIES } else { &VALUES };
         let mut tables = Vec::new();
         for tests in wanted.iter().chain(&unwanted) {
-            tables.push(automata.get(&texts::regex(tests.iter().copied()))?);
+            tables.push(automata.get(&texts::regex(tests.iter().copied()), work)?);
         }
         let machines: Vec<Machine<'_>> = [Machine::Table(all.as_ref()?)]
             .into_iter()

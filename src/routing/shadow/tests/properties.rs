@@ -109,8 +109,7 @@ fn simple() -> impl Strategy<Value = Vec<Arc<Selector>>> {
         (false, _) => text,
     });
     let methods = prop_oneof![1 => Just(vec![]), 2 => subsequence(vec!["GET", "POST", "PURGE"], 1..3)];
-    let matching =
-        (path, methods).prop_map(|(path, methods)| methods.into_iter().fold(on(&path), |m, method| m.method(method)));
+    let matching = (path, methods).prop_map(|(path, methods)| methods.into_iter().fold(on(&path), Match::method));
     let rule = (0..3_i64, prop::collection::vec(matching, 1..4));
     let rules = prop::collection::vec(rule, 0..6).prop_map(|rules| {
         let rule = |(index, (created, matches)): (u16, (i64, _))| {
@@ -168,7 +167,7 @@ fn references(selectors: &[Arc<Selector>]) -> BTreeSet<MatchRef> {
 }
 
 proptest! {
-    #![proptest_config(config())]
+    #![proptest_config(config(256))]
 
     #[test]
     fn every_report_is_true(selectors in selectors(), requests in prop::collection::vec(request(), 16)) {
@@ -199,7 +198,7 @@ proptest! {
 
 proptest! {
     // Each case is compared with thousands of requests.
-    #![proptest_config(ProptestConfig { cases: config().cases.min(4096) / 4, ..config() })]
+    #![proptest_config(ProptestConfig { cases: config(64).cases.min(4096), ..config(64) })]
 
     #[test]
     fn exact_paths_prefixes_and_methods_are_decided_completely(selectors in simple()) {
@@ -211,7 +210,7 @@ proptest! {
                 route: found.rule.origin.object.clone(),
                 rule_index: found.rule.index,
                 rule: Arc::clone(&found.rule.name),
-                matching: found.matched.index,
+                matching: found.matched().index,
             })
         }).collect();
         let never: BTreeSet<MatchRef> = references(&selectors).difference(&won).cloned().collect();
