@@ -220,3 +220,21 @@ proptest! {
         prop_assert_eq!(whole, never);
     }
 }
+
+#[test]
+fn random_tables_have_shadows_of_every_kind() {
+    use proptest::strategy::ValueTree as _;
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let mut kinds = BTreeSet::new();
+    for _ in 0..64 {
+        let selectors = selectors().new_tree(&mut runner).unwrap().current();
+        for found in find(&compile(&selectors)) {
+            kinds.extend(found.selector.as_ref().map(|_| "a Selector".to_owned()));
+            kinds.extend(found.matches.iter().map(|shadow| {
+                let across = shadow.winner.selector() != &shadow.loser.selector;
+                format!("{:?}{}", shadow.extent, if across { " across" } else { "" })
+            }));
+        }
+    }
+    assert_eq!(kinds.into_iter().collect::<Vec<_>>(), ["Part", "Part across", "Whole", "Whole across", "a Selector"]);
+}
