@@ -178,6 +178,11 @@ proptest! {
     fn every_report_inside_a_selector_is_true(rules in rules(), requests in prop::collection::vec(request(), 16)) {
         check_all(&[Arc::new(selector("s", &["*", "a.test"], rules))], &requests);
     }
+}
+
+proptest! {
+    // Each case is compared with thousands of requests, or looked at three times.
+    #![proptest_config(ProptestConfig { cases: config(64).cases.min(4096), ..config(64) })]
 
     #[test]
     fn what_was_found_before_is_as_if_found_anew(before in selectors(), after in selectors(), kept in any::<[bool; 5]>()) {
@@ -194,11 +199,6 @@ proptest! {
         prop_assert_eq!(&detector.update(&table), &anew);
         prop_assert_eq!(&detector.update(&table), &anew);
     }
-}
-
-proptest! {
-    // Each case is compared with thousands of requests.
-    #![proptest_config(ProptestConfig { cases: config(64).cases.min(4096), ..config(64) })]
 
     #[test]
     fn exact_paths_prefixes_and_methods_are_decided_completely(selectors in simple()) {
