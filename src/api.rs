@@ -58,6 +58,8 @@ pub mod condition {
     pub const RESOLVED_REFS: &str = "ResolvedRefs";
     /// The writer's own proxy serves the table that holds the object.
     pub const PROGRAMMED: &str = "Programmed";
+    /// Others take requests of the object; absent when they do not.
+    pub const SHADOWED: &str = "Shadowed";
 }
 
 /// Reasons of conditions in a status.
@@ -92,4 +94,8 @@ pub mod reason {
     pub const NOT_PROGRAMMED: &str = "NotProgrammed";
     /// Programmed: unknown until the proxy serves the table that holds the object.
     pub const PENDING: &str = "Pending";
+    /// Shadowed: true, a match of the Route, or the Selector as a whole, never takes a request.
+    pub const NEVER_WINS: &str = "NeverWins";
+    /// Shadowed: true, a match loses requests to one that is not simply more specific.
+    pub const PARTLY_TAKEN: &str = "PartlyTaken";
 }

@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, watch};
 
 pub use self::offline::Offline;
 use crate::admin::{Admin, Parts};
-use crate::ir::Fragment;
+use crate::ir::{Fragment, Served};
 use crate::lifecycle::{self, Cause, DrainSettings, Driver, Lifecycle, Phase, Signal};
 use crate::proxy::accept::Bound;
 use crate::proxy::{Shared, Workers};
@@ -126,6 +126,7 @@ impl App {
         let table = lifecycle.readiness().register("table");
         let (updates, received) = mpsc::channel(UPDATES);
         let mut served = tables.served();
+        let examined = tables.examined();
         let dropped = logs.dropped();
         shared
             .metrics
@@ -141,7 +142,7 @@ impl App {
         let trust = if settings.manifests.is_some() { dns::Trust::Any } else { dns::Trust::Outside };
         tokio::spawn(dns::resolve(clusters, trust, tables.clusters_changed()));
         let publisher = tokio::spawn(tables.run(received));
-        let source = start_source(&settings, &shared, updates, served.clone()).await?;
+        let source = start_source(&settings, &shared, updates, Tables { served: served.clone(), examined }).await?;
         let mut driver = tokio::spawn(driver.run(signals));
         let workers = tokio::select! {
             first = served.wait_for(Option::is_some) => {
@@ -188,15 +189,21 @@ impl Source {
     }
 }
 
+/// What sources are told of the tables made of what they tell.
+struct Tables {
+    served: watch::Receiver<Option<Arc<Fragment>>>,
+    examined: watch::Receiver<Option<Arc<Served>>>,
+}
+
 async fn start_source(
     settings: &Settings,
     shared: &Arc<Shared>,
     updates: UpdateSender,
-    served: watch::Receiver<Option<Arc<Fragment>>>,
+    tables: Tables,
 ) -> Result<Source, Error> {
     match &settings.manifests {
-        Some(dir) => files::start(dir, settings, shared, updates, served),
-        None => cluster::start(settings, shared, updates, served).await,
+        Some(dir) => files::start(dir, settings, shared, updates, tables),
+        None => cluster::start(settings, shared, updates, tables.examined).await,
     }
 }
 

@@ -145,6 +145,39 @@ pub struct Verdict {
     pub resolved_refs: Finding,
 }
 
+/// How much others take of what an object asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub enum Extent {
+    /// All: it never wins.
+    Whole,
+    /// Some of its requests.
+    Part,
+}
+
+/// What is said of an object beside its verdict: others take its requests.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Shadowed {
+    /// Kind of the object.
+    pub kind: Kind,
+    /// The object.
+    pub object: ObjectName,
+    /// For a Route, the Selector at which this is so.
+    pub parent: Option<ObjectName>,
+    /// The most that is taken of one of its matches.
+    pub extent: Extent,
+    /// What takes which requests, for people.
+    pub message: Arc<str>,
+}
+
+/// A fragment whose table is served, with what was found in that table.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Served {
+    /// The fragment.
+    pub fragment: Arc<Fragment>,
+    /// Shadowed objects, sorted by subject and parent; one entry for each.
+    pub shadowed: Vec<Shadowed>,
+}
+
 /// One finding of a verdict.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Finding {

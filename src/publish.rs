@@ -20,6 +20,7 @@ use crate::telemetry::metrics::{Metrics, RuleMetrics};
 use crate::upstream::balance::Weights;
 use crate::upstream::{Cluster, Clusters};
 
+mod shadows;
 mod states;
 
 use self::states::RuleStates;
@@ -115,6 +116,7 @@ pub struct Publisher {
     metrics: Arc<Metrics>,
     states: Arc<Mutex<RuleStates>>,
     served: watch::Sender<Option<Arc<Fragment>>>,
+    examined: watch::Sender<Option<Arc<ir::Served>>>,
     clusters_changed: watch::Sender<u64>,
     retired: Vec<Arc<Snapshot>>,
 }
@@ -140,6 +142,7 @@ impl Publisher {
             states: Arc::new(Mutex::new(RuleStates::new(Arc::clone(&metrics)))),
             metrics,
             served: watch::Sender::new(None),
+            examined: watch::Sender::new(None),
             clusters_changed: watch::Sender::new(0),
             retired: Vec::new(),
         }
@@ -148,6 +151,12 @@ impl Publisher {
     /// The fragment of the table that is served; `None` until there is one.
     pub fn served(&self) -> watch::Receiver<Option<Arc<Fragment>>> {
         self.served.subscribe()
+    }
+
+    /// The fragment of a table that is served, once its shadowed matches are known: a little later than
+    /// [`Publisher::served`], and not for every table when they follow each other quickly.
+    pub fn examined(&self) -> watch::Receiver<Option<Arc<ir::Served>>> {
+        self.examined.subscribe()
     }
 
     /// Changes whenever Clusters come or go.
@@ -162,6 +171,8 @@ impl Publisher {
         let mut next_table = Time::now();
         let mut compiling: Option<JoinHandle<Compiled>> = None;
         let mut sweep = tokio::time::interval(SWEEP);
+        let examine = watch::Sender::new(None);
+        tokio::spawn(shadows::examine(examine.subscribe(), self.examined.clone()));
         loop {
             let wait = async {
                 match &mut compiling {
@@ -189,7 +200,8 @@ impl Publisher {
                     Some(Ok(compiled)) => {
                         compiling = None;
                         next_table = Time::now() + MIN_INTERVAL;
-                        self.serve(compiled, pending.as_ref());
+                        let fragment = self.serve(compiled, pending.as_ref());
+                        examine.send_replace(Some((self.published.load(), fragment)));
                     }
                     Some(Err(error)) => {
                         compiling = None;
@@ -232,7 +244,7 @@ impl Publisher {
         })
     }
 
-    fn serve(&mut self, compiled: Compiled, pending: Option<&Arc<Fragment>>) {
+    fn serve(&mut self, compiled: Compiled, pending: Option<&Arc<Fragment>>) -> Arc<Fragment> {
         let Compiled { snapshot, fragment, took } = compiled;
         let generation = snapshot.generation;
         self.retired.push(self.published.store(Arc::new(snapshot)));
@@ -241,7 +253,8 @@ impl Publisher {
         // What a fragment that waits already refers to has been declared, and stays.
         let newest = pending.unwrap_or(&fragment);
         self.clusters.retain(|id| newest.clusters.binary_search_by(|c| c.id.cmp(id)).is_ok());
-        self.served.send_replace(Some(fragment));
+        self.served.send_replace(Some(Arc::clone(&fragment)));
+        fragment
     }
 }
 

@@ -23,6 +23,7 @@ pub mod preflight;
 pub mod query;
 mod regexes;
 mod selector;
+pub mod shadow;
 mod table;
 #[cfg(test)]
 mod testing;

@@ -90,7 +90,7 @@ const LAYERS: [Layer; 22] = [
     layer("source::file", &SOURCE).kubernetes(),
     layer("source::kube", &SOURCE).kubernetes(),
     layer("explain", &["ir", "lifecycle", "proxy", "publish", "routing", "settings", "telemetry", "upstream"]),
-    layer("check", &["api", "ir", "nearby", "source::file", "source::index", "source::translate"]),
+    layer("check", &["api", "ir", "nearby", "routing", "source::file", "source::index", "source::translate"]),
     layer("admin", &["lifecycle", "socket", "telemetry"]),
     layer("app", &EVERYTHING).kubernetes(),
     layer("cli", &EVERYTHING).kubernetes(),

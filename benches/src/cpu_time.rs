@@ -43,7 +43,8 @@ pub fn process() -> Duration {
     read(ClockId::ProcessCPUTime)
 }
 
-fn now() -> Duration {
+/// CPU time of the calling thread.
+pub fn now() -> Duration {
     read(ClockId::ThreadCPUTime)
 }
 

@@ -162,8 +162,20 @@ pub fn get<'a>(headers: &'a HeaderMap, host: &'a str, path: &'a str) -> Request<
     Request { method: &Method::GET, host, path, query: None, headers, client_ip, now: Now::Ask(SystemTime::now) }
 }
 
-fn on(path: PathMatch) -> Match {
+/// A Selector with these matches, for the host `one.test`.
+pub fn one(matches: Vec<Match>) -> Selector {
+    selector(usize::MAX, Hostname::Exact("one.test".into()), matches)
+}
+
+/// A match on a path alone.
+pub fn on(path: PathMatch) -> Match {
     Match { index: 0, path, methods: Vec::new(), headers: Vec::new(), query: Vec::new(), conditions: Vec::new() }
+}
+
+/// A match that asks for a value of a header too.
+pub fn with_header(mut matching: Match, name: &'static str, value: &str) -> Match {
+    matching.headers.push(header(name, HeaderTest::Exact(value.into())));
+    matching
 }
 
 fn header(name: &'static str, test: HeaderTest) -> HeaderMatch {

@@ -143,7 +143,7 @@ pub struct RouteSelectorStatus {
     /// Which gateway wrote this.
     #[schemars(length(min = 1, max = 253))]
     pub controller_name: String,
-    /// Accepted, `ResolvedRefs` and Programmed.
+    /// Accepted, `ResolvedRefs`, Programmed, and Shadowed where others take its requests.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "fields::status_conditions")]
     pub conditions: Vec<StatusCondition>,

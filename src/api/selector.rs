@@ -176,7 +176,7 @@ pub struct SelectorStatus {
     #[serde(default)]
     #[schemars(schema_with = "fields::attached_routes")]
     pub attached_routes: i32,
-    /// Accepted, `ResolvedRefs` and Programmed.
+    /// Accepted, `ResolvedRefs`, Programmed, and Shadowed where others take its requests.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "fields::status_conditions")]
     pub conditions: Vec<StatusCondition>,

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use tokio::sync::watch;
 
 use super::{Error, Source, translation};
-use crate::ir::Fragment;
+use crate::ir::Served;
 use crate::lifecycle::Latch;
 use crate::proxy::Shared;
 use crate::settings::Settings;
@@ -26,7 +26,7 @@ pub(super) async fn start(
     settings: &Settings,
     shared: &Arc<Shared>,
     updates: UpdateSender,
-    served: watch::Receiver<Option<Arc<Fragment>>>,
+    served: watch::Receiver<Option<Arc<Served>>>,
 ) -> Result<Source, Error> {
     let config = ::kube::Config::infer().await.context("no cluster to watch: neither a pod's own nor a kubeconfig")?;
     let client = source::client(config).context("the API server's client")?;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::{Error, Source, translation};
-use crate::ir::{Fragment, Verdict};
+use super::{Error, Source, Tables, translation};
+use crate::ir::{Fragment, Served, Shadowed, Verdict};
 use crate::proxy::Shared;
 use crate::settings::Settings;
 use crate::source::file::{self, Problem};
@@ -26,7 +26,7 @@ pub(super) fn start(
     settings: &Settings,
     shared: &Arc<Shared>,
     updates: UpdateSender,
-    served: watch::Receiver<Option<Arc<Fragment>>>,
+    tables: Tables,
 ) -> Result<Source, Error> {
     if !dir.is_dir() {
         return Err(Error::Settings(format!("setting manifests: {} is no folder that can be read", dir.display())));
@@ -35,8 +35,8 @@ pub(super) fn start(
     let (dir, settings) = (dir.to_owned(), translation(settings, translate::HostBackends::Anywhere));
     shared.metrics.source(LABEL).set_synced(false);
     tokio::spawn(tell_problems(told, Arc::clone(&shared.metrics)));
-    tokio::spawn(tell_verdicts(served.clone()));
-    let alive = tokio::spawn(tell_alive(served, Arc::clone(&shared.metrics)));
+    tokio::spawn(tell_verdicts(tables.examined));
+    let alive = tokio::spawn(tell_alive(tables.served, Arc::clone(&shared.metrics)));
     tokio::spawn(async move {
         if let Err(error) = file::run(dir, settings, updates, problems).await {
             tracing::error!(%error, "the manifests are no longer followed");
@@ -64,11 +64,12 @@ async fn tell_problems(mut told: watch::Receiver<Arc<Vec<Problem>>>, metrics: Ar
 }
 
 /// Logs what is wrong with objects, where a cluster would show it in their status.
-async fn tell_verdicts(mut served: watch::Receiver<Option<Arc<Fragment>>>) {
+async fn tell_verdicts(mut examined: watch::Receiver<Option<Arc<Served>>>) {
     let mut known = BTreeSet::new();
-    while served.changed().await.is_ok() {
-        let Some(fragment) = served.borrow_and_update().clone() else { continue };
-        let now: BTreeSet<String> = fragment.verdicts.iter().flat_map(complaints).collect();
+    while examined.changed().await.is_ok() {
+        let Some(served) = examined.borrow_and_update().clone() else { continue };
+        let verdicts = served.fragment.verdicts.iter().flat_map(complaints);
+        let now: BTreeSet<String> = verdicts.chain(served.shadowed.iter().map(shadow)).collect();
         for complaint in now.difference(&known) {
             tracing::warn!("{complaint}");
         }
@@ -86,6 +87,11 @@ fn complaints(verdict: &Verdict) -> impl Iterator<Item = String> {
     findings.filter(|finding| !finding.ok || !finding.message.is_empty()).map(move |finding| {
         format!("{} {}{parent}: {}: {}{consequence}", verdict.kind, verdict.object, finding.reason, finding.message)
     })
+}
+
+fn shadow(shadowed: &Shadowed) -> String {
+    let parent = shadowed.parent.as_ref().map(|parent| format!(" at Selector {parent}")).unwrap_or_default();
+    format!("{} {}{parent}: Shadowed: {}", shadowed.kind, shadowed.object, shadowed.message)
 }
 
 /// A folder in which nothing changes is not stale while it is followed.

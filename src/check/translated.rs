@@ -44,7 +44,7 @@ pub(super) fn findings(known: &Known<'_>, settings: &Settings) -> Vec<Finding> {
         for verdict in fragment.verdicts.iter().filter(concerned) {
             findings.extend(of_verdict(known, settings, verdict));
         }
-        findings.extend(warnings::of_table(known, &fragment, selectors));
+        findings.extend(warnings::of_table(known, &fragment, &listeners, selectors));
     }
     findings
 }

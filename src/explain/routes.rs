@@ -136,7 +136,7 @@ pub(super) fn page<P>(table: &RouteTable<P>, generation: u64, query: &str) -> Re
         }
         at += 1;
         page.total_selectors += 1;
-        for (rank, (rule, matching)) in matches.enumerate().filter_map(|(rank, found)| Some((rank, found?))) {
+        for (rank, (rule, matching)) in matches.enumerate() {
             if !ask.wants_rule(rule) {
                 continue;
             }

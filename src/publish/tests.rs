@@ -53,6 +53,7 @@ struct Fixture {
     metrics: Arc<Metrics>,
     updates: mpsc::Sender<Update>,
     served: watch::Receiver<Option<Arc<Fragment>>>,
+    examined: watch::Receiver<Option<Arc<ir::Served>>>,
 }
 
 impl Fixture {
@@ -62,10 +63,10 @@ impl Fixture {
         let published = Arc::new(Published::new(&names));
         let clusters = Arc::new(Clusters::new(Arc::clone(&metrics)));
         let tables = Publisher::new(names, Arc::clone(&published), Arc::clone(&clusters), Arc::clone(&metrics));
-        let served = tables.served();
+        let (served, examined) = (tables.served(), tables.examined());
         let (updates, received) = mpsc::channel(16);
         tokio::spawn(tables.run(received));
-        Self { published, clusters, metrics, updates, served }
+        Self { published, clusters, metrics, updates, served, examined }
     }
 
     async fn table(&self, fragment: &Arc<Fragment>, endpoints: Vec<Arc<EndpointSet>>) {
@@ -154,4 +155,22 @@ async fn a_cluster_that_no_source_declared_answers_500() {
     let snapshot = fixture.until_served(&wrong).await;
     let (_, _, runtime) = snapshot.table.payloads().next().unwrap();
     assert!(matches!(runtime.targets[0], Target::Invalid { .. }));
+}
+
+#[tokio::test]
+async fn shadows_are_told_after_their_table_is_served_and_go_with_their_reason() {
+    let mut fixture = Fixture::start();
+    let hidden = fragment(vec![selector("a", None), selector("b", None)], &[]);
+    fixture.table(&hidden, Vec::new()).await;
+    let about = |fragment: &Arc<Fragment>| {
+        let fragment = Arc::clone(fragment);
+        move |served: &Option<Arc<ir::Served>>| served.as_ref().is_some_and(|s| Arc::ptr_eq(&s.fragment, &fragment))
+    };
+    let told = fixture.examined.wait_for(about(&hidden)).await.unwrap().clone().unwrap();
+    assert!(fixture.published.generation() > 0);
+    assert_eq!(told.shadowed.iter().map(|s| &*s.object.name).collect::<Vec<_>>(), ["b"]);
+    let free = fragment(vec![selector("b", None)], &[]);
+    fixture.table(&free, Vec::new()).await;
+    let told = fixture.examined.wait_for(about(&free)).await.unwrap().clone().unwrap();
+    assert_eq!(told.shadowed, []);
 }

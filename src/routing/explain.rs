@@ -292,7 +292,7 @@ impl<P> RouteTable<P> {
             losers: Listed::default(),
             nearest: Vec::new(),
         };
-        if let Some((_, compiled)) = self.choose(asked, &request) {
+        if let Some((_, compiled)) = self.first(asked, &request) {
             tell_matches(compiled, found.as_ref().ok(), &request, extent, &mut explanation);
         }
         Explained { found, explanation }
@@ -312,7 +312,7 @@ impl<P> RouteTable<P> {
         decision.hostname = Some(hostname.to_string());
         for (hostname, members) in all {
             decision.less_specific.push(extent.losers, || {
-                let would_take = self.choose(members, request).and_then(|(_, compiled)| would(compiled, request));
+                let would_take = self.first(members, request).and_then(|(_, compiled)| would(compiled, request));
                 Some(LessSpecific { hostname: hostname.to_string(), selectors: members.len(), would_take })
             });
         }
@@ -338,7 +338,7 @@ impl<P> RouteTable<P> {
                     selector: selector.origin.object.to_string(),
                     priority: selector.priority,
                     conditions: selector.conditions.count(),
-                    matches: compiled.ranked().len(),
+                    matches: compiled.len(),
                     result,
                     mismatches,
                     would_take: would_take.flatten(),
@@ -353,9 +353,7 @@ impl<P> RouteTable<P> {
     /// Every Selector in the order of precedence, with its matches in the order of ranks.
     pub fn ranked(
         &self,
-    ) -> impl ExactSizeIterator<
-        Item = (&Arc<ir::Selector>, impl ExactSizeIterator<Item = Option<(&Arc<ir::Rule>, &ir::Match)>>),
-    > {
+    ) -> impl ExactSizeIterator<Item = (&Arc<ir::Selector>, impl Iterator<Item = (&Arc<ir::Rule>, &ir::Match)>)> {
         self.selectors.iter().map(|compiled| (compiled.selector(), compiled.ranked()))
     }
 }
@@ -380,12 +378,12 @@ fn tell_matches<P>(
 ) {
     let key = found.and_then(|found| Key::new(found.rule, found.matched()));
     let mut near = nearest::Matches::new(request);
-    for (rank, (rule, matching)) in compiled.ranked().enumerate().filter_map(|(rank, at)| Some((rank, at?))) {
+    for (rank, (rule, matching)) in compiled.ranked().enumerate() {
         let place = || place(rule, matching, Some(rank));
         if found.is_some_and(|found| std::ptr::eq(found.matched(), matching)) {
             let standing = standing(rule, matching);
             let selector = compiled.selector().origin.object.to_string();
-            explanation.winner = Some(Winner { selector, place: place(), of: compiled.ranked().len(), standing });
+            explanation.winner = Some(Winner { selector, place: place(), of: compiled.len(), standing });
         } else if let Some(at) = failing(matching, request) {
             near.see(rule, matching, rank, at);
             explanation

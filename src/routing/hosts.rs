@@ -73,7 +73,7 @@ impl Hosts {
 
     /// The Selectors of the most specific hostname that takes `host`, in their order; empty when none does.
     pub(super) fn find(&self, host: &str) -> &[u32] {
-        self.members(self.exact.get(host).or_else(|| self.find_wildcard(host)).unwrap_or(&self.any))
+        self.members(self.range(host))
     }
 
     /// Every hostname that takes `host`, the most specific first, with its Selectors in their order.
@@ -92,6 +92,20 @@ impl Hosts {
             ALONE => std::slice::from_ref(&range.start),
             end => self.order.get(range.start as usize..end as usize).unwrap_or_default(),
         }
+    }
+
+    /// Whether `hostname`, which is one of these, is the one that takes `host`.
+    pub(super) fn takes(&self, hostname: &Hostname, host: &str) -> bool {
+        let own = match hostname {
+            Hostname::Exact(name) => self.exact.get(name),
+            Hostname::Wildcard(suffix) => self.wildcard.get(suffix),
+            Hostname::Any => Some(&self.any),
+        };
+        own.is_some_and(|own| std::ptr::eq(own, self.range(host)))
+    }
+
+    fn range(&self, host: &str) -> &Range<u32> {
+        self.exact.get(host).or_else(|| self.find_wildcard(host)).unwrap_or(&self.any)
     }
 
     fn find_wildcard(&self, host: &str) -> Option<&Range<u32>> {

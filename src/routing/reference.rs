@@ -39,6 +39,13 @@ pub(super) fn find<'a>(
     Ok((selector, rule, matched))
 }
 
+/// Whether a request fulfils the conditions of a Selector and fits a match.
+pub(super) fn fits(selector: &Selector, matching: &Match, request: &Owned) -> bool {
+    condition::set_holds(&selector.conditions, &request.borrow())
+        && path_fits(&matching.path, &request.path)
+        && rest_fits(matching, request)
+}
+
 fn specificity(hostname: &Hostname) -> (u8, usize) {
     match hostname {
         Hostname::Exact(_) => (2, 0),

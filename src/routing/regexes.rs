@@ -30,7 +30,7 @@ impl Regexes {
 }
 
 /// A text that everything which `source` matches begins with; shorter than it could be where that is not plain to see.
-fn literal_prefix(source: &str) -> &str {
+pub(super) fn literal_prefix(source: &str) -> &str {
     if source.contains('|') {
         return "";
     }

@@ -81,26 +81,42 @@ impl<P> Compiled<P> {
         self.unconditional || condition::set_holds(&self.selector.conditions, request)
     }
 
-    /// Every match in the order of ranks.
-    pub(super) fn ranked(&self) -> impl ExactSizeIterator<Item = Option<(&Arc<ir::Rule>, &ir::Match)>> {
-        let rule = |position: &Position| Some(&self.rules.get(position.rule as usize)?.rule);
-        self.matches.iter().map(move |position| Some((rule(position)?, self.at(*position)?)))
+    /// How many matches there are.
+    pub(super) fn len(&self) -> usize {
+        self.matches.len()
     }
 
     /// The best match that fits; `at` is this Selector's position in its table.
     pub(super) fn find(&self, at: u32, request: &Request<'_>) -> Option<Found<'_, P>> {
-        let method = Methods::of(request.method);
-        let holds = |rank: u32| self.holds(rank, method, request);
-        let exact = self.exact.get(request.path).and_then(|ranks| ranks.clone().find(|rank| holds(*rank)));
-        let rank = exact.or_else(|| self.find_regex(method, request)).or_else(|| match &self.segments {
-            Segments::None => None,
-            Segments::Tree(tree) => tree.best(request.path, holds),
-            Segments::Matrix(matrix) => matrix.best(request.path, holds),
-        })?;
+        let rank = self.best(request)?;
         let Position { rule, matching, .. } = *self.matches.get(rank as usize)?;
         let key = RuleKey { selector: at, rule };
         let Entry { rule, payload } = self.rules.get(rule as usize)?;
         Some(Found { key, selector: &self.selector, rule, payload, matching })
+    }
+
+    /// The rank of the best match that fits.
+    pub(super) fn best(&self, request: &Request<'_>) -> Option<u32> {
+        let method = Methods::of(request.method);
+        let holds = |rank: u32| self.holds(rank, method, request);
+        let exact = self.exact.get(request.path).and_then(|ranks| ranks.clone().find(|rank| holds(*rank)));
+        exact.or_else(|| self.find_regex(method, request)).or_else(|| match &self.segments {
+            Segments::None => None,
+            Segments::Tree(tree) => tree.best(request.path, holds),
+            Segments::Matrix(matrix) => matrix.best(request.path, holds),
+        })
+    }
+
+    /// The matches with their rules in the order of their ranks.
+    pub(super) fn ranked(&self) -> impl Iterator<Item = (&Arc<ir::Rule>, &ir::Match)> {
+        // Positions were made from these rules, so none is left out.
+        (0..).take(self.matches.len()).filter_map(|rank| self.by_rank(rank))
+    }
+
+    /// The match of a rank with its rule.
+    pub(super) fn by_rank(&self, rank: u32) -> Option<(&Arc<ir::Rule>, &ir::Match)> {
+        let position = *self.matches.get(rank as usize)?;
+        Some((&self.rules.get(position.rule as usize)?.rule, self.at(position)?))
     }
 
     fn find_regex(&self, method: Methods, request: &Request<'_>) -> Option<u32> {

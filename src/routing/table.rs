@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::hosts::Hosts;
 use super::selector::{Compiled, Entry};
+use super::shadow::Matcher;
 use super::{Found, ListenerIndex, Miss, Request, RuleKey};
 use crate::ir;
 
@@ -83,17 +84,22 @@ impl<P> RouteTable<P> {
 
     /// The rule that takes a request which came in on `listener`, or why none does.
     pub fn find(&self, listener: ListenerIndex, request: &Request<'_>) -> Result<Found<'_, P>, Miss> {
+        let (position, compiled) = self.choose(listener, request)?;
+        compiled.find(position, request).ok_or(Miss::NoMatch)
+    }
+
+    /// The Selector that takes a request, with its position.
+    fn choose(&self, listener: ListenerIndex, request: &Request<'_>) -> Result<(u32, &Compiled<P>), Miss> {
         let listener = self.listeners.get(listener.0).ok_or(Miss::NoHost)?;
         let candidates = listener.hosts.find(request.host);
         if candidates.is_empty() {
             return Err(Miss::NoHost);
         }
-        let (position, compiled) = self.choose(candidates, request).ok_or(Miss::NoSelector)?;
-        compiled.find(position, request).ok_or(Miss::NoMatch)
+        self.first(candidates, request).ok_or(Miss::NoSelector)
     }
 
     /// The first Selector whose conditions hold.
-    pub(super) fn choose(&self, candidates: &[u32], request: &Request<'_>) -> Option<(u32, &Compiled<P>)> {
+    pub(super) fn first(&self, candidates: &[u32], request: &Request<'_>) -> Option<(u32, &Compiled<P>)> {
         let mut candidates = candidates.iter().filter_map(|&at| Some((at, &**self.selectors.get(at as usize)?)));
         candidates.find(|(_, compiled)| compiled.takes(request))
     }
@@ -103,6 +109,31 @@ impl<P> RouteTable<P> {
         let compiled = self.selectors.get(key.selector as usize)?;
         let Entry { rule, payload } = compiled.rules().get(key.rule as usize)?;
         Some(CompiledRule { selector: compiled.selector(), rule, payload })
+    }
+}
+
+impl<P> Matcher for RouteTable<P> {
+    fn listeners(&self) -> Vec<(&Arc<str>, &Arc<Hosts>)> {
+        self.listeners.iter().map(|listener| (&listener.name, &listener.hosts)).collect()
+    }
+
+    fn selectors(&self) -> Vec<&Arc<ir::Selector>> {
+        self.selectors().collect()
+    }
+
+    fn ranked(&self, selector: u32) -> Vec<(&Arc<ir::Rule>, &ir::Match)> {
+        self.selectors.get(selector as usize).map(|compiled| compiled.ranked().collect()).unwrap_or_default()
+    }
+
+    fn choose(&self, listener: ListenerIndex, request: &Request<'_>) -> Option<u32> {
+        self.choose(listener, request).ok().map(|(position, _)| position)
+    }
+
+    fn best(&self, selector: u32, request: &Request<'_>) -> Option<(u32, &Arc<ir::Rule>, &ir::Match)> {
+        let compiled = self.selectors.get(selector as usize)?;
+        let rank = compiled.best(request)?;
+        let (rule, matched) = compiled.by_rank(rank)?;
+        Some((rank, rule, matched))
     }
 }
 

@@ -4,7 +4,7 @@ use super::testing::*;
 use super::*;
 use crate::ir::{Condition, ConditionSet, HeaderTest, Mode, Predicate, Source, StringTest};
 
-mod properties;
+pub(super) mod properties;
 
 /// Asks a table of one Selector for `x.test`, whose rules are named after their one match's path.
 fn expect_paths(paths: &[&str], expected: &[(&str, &str)]) {

@@ -94,7 +94,7 @@ impl Gateway {
     /// A `GET` with further header lines.
     pub(crate) fn get(&self, url: &str, headers: &[&str]) -> Answer {
         let (host, path) = url.split_at(url.find('/').unwrap());
-        let headers: String = headers.iter().map(|line| format!("{line}\r\n")).collect();
+        let headers: String = headers.iter().flat_map(|line| [line, "\r\n"]).collect();
         self.send(&format!("GET {path} HTTP/1.1\r\nhost: {host}\r\n{headers}\r\n"))
     }
 

@@ -10,10 +10,10 @@ use proptest::sample::{Index, select, subsequence};
 use super::super::reference;
 use super::super::testing::*;
 use super::*;
-use crate::ir::{Hostname, Match, PathMatch, PathPattern, Regex, Rule, Selector};
+use crate::ir::{Hostname, Match, PathMatch, PathPattern, Regex, Rule, Selector, TimePoint};
 
 /// How many tables each property tries; `LOCKGATE_PROPTEST_CASES` overrides it.
-fn config(tables: u32) -> ProptestConfig {
+pub(in crate::routing) fn config(tables: u32) -> ProptestConfig {
     let cases = std::env::var("LOCKGATE_PROPTEST_CASES").ok().and_then(|text| text.parse().ok());
     ProptestConfig { cases: cases.unwrap_or(tables), ..ProptestConfig::default() }
 }
@@ -66,7 +66,17 @@ fn condition() -> impl Strategy<Value = Condition> {
         Just(Predicate::Present),
         Just(Predicate::Text(vec![StringTest::Contains("a".into()), StringTest::Exact("1".into())])),
     ];
-    (source, predicate, any::<bool>()).prop_map(|(source, predicate, negate)| Condition { source, predicate, negate })
+    let network = |text: &str| (Source::ClientIp, Predicate::Cidr(vec![text.parse().unwrap()]));
+    let instants = || vec![TimePoint::Instant(0), TimePoint::Instant(86_400)];
+    let others = select(vec![
+        network("192.0.2.0/24"),
+        network("192.0.0.0/16"),
+        network("2001:db8::/32"),
+        (Source::Time, Predicate::Before(instants())),
+        (Source::Time, Predicate::After(vec![TimePoint::Daily(3600)])),
+    ]);
+    (prop_oneof![4 => (source, predicate), 1 => others], any::<bool>())
+        .prop_map(|((source, predicate), negate)| Condition { source, predicate, negate })
 }
 
 fn matching() -> impl Strategy<Value = Match> {
@@ -85,7 +95,7 @@ fn matching() -> impl Strategy<Value = Match> {
 }
 
 /// Rules with places of their own: route, age and index differ for each.
-fn rules() -> impl Strategy<Value = Vec<Rule>> {
+pub(in crate::routing) fn rules() -> impl Strategy<Value = Vec<Rule>> {
     let matches = prop::collection::vec(matching(), 1..4);
     prop::collection::vec((0..3_i64, select(vec!["r", "s"]), matches), 0..12).prop_map(|rules| {
         let rule = |(index, (created, route, matches)): (u16, _)| {
@@ -113,7 +123,7 @@ fn a_selector() -> impl Strategy<Value = Selector> {
     )
 }
 
-fn selectors() -> impl Strategy<Value = Vec<Arc<Selector>>> {
+pub(in crate::routing) fn selectors() -> impl Strategy<Value = Vec<Arc<Selector>>> {
     prop::collection::vec(a_selector(), 0..5).prop_map(|selectors| {
         let named = |(number, mut selector): (usize, Selector)| {
             selector.origin.object = ir::ObjectName::new("ns", format!("s{number}"));
@@ -124,7 +134,7 @@ fn selectors() -> impl Strategy<Value = Vec<Arc<Selector>>> {
 }
 
 /// A request that the bits of a number choose: far cheaper to draw than through a strategy for each of its parts.
-fn request() -> impl Strategy<Value = Owned> {
+pub(in crate::routing) fn request() -> impl Strategy<Value = Owned> {
     any::<u64>().prop_map(|bits| {
         let mut left = bits;
         let mut draw = |choices: &[&'static str]| {
@@ -150,7 +160,7 @@ fn request() -> impl Strategy<Value = Owned> {
     })
 }
 
-fn compile(selectors: &[Arc<Selector>]) -> RouteTable<()> {
+pub(in crate::routing) fn compile(selectors: &[Arc<Selector>]) -> RouteTable<()> {
     RouteTable::compile(&listeners(), selectors, None, |_, _| ())
 }
 

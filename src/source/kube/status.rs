@@ -8,6 +8,7 @@ mod plan;
 mod statuses;
 mod writer;
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use kube::Client;
@@ -16,15 +17,15 @@ use tokio::sync::watch;
 pub use self::statuses::Statuses;
 pub(super) use self::statuses::{Key, Seen};
 use super::Hooks;
-use crate::ir::{Fragment, Kind, ObjectName, Verdict};
+use crate::ir::{Fragment, Kind, ObjectName, Served, Shadowed, Verdict};
 
 /// Writes status while `leading` is true, of the objects that `served` holds: the fragment of the table that this process
-/// serves, set after the swap. Ends when one of the two channels closes.
+/// serves with its shadowed objects, set after the swap. Ends when one of the two channels closes.
 pub async fn run(
     client: Client,
     class: String,
     statuses: Arc<Statuses>,
-    served: watch::Receiver<Option<Arc<Fragment>>>,
+    served: watch::Receiver<Option<Arc<Served>>>,
     leading: watch::Receiver<bool>,
     hooks: Arc<dyn Hooks>,
 ) {
@@ -33,10 +34,18 @@ pub async fn run(
 
 /// The verdicts of one object, found by their order in the fragment.
 fn verdicts_of<'a>(fragment: &'a Fragment, kind: Kind, object: &ObjectName) -> &'a [Verdict] {
-    let key = |verdict: &Verdict| (verdict.kind, verdict.object.clone());
-    let target = (kind, object.clone());
-    let start = fragment.verdicts.partition_point(|verdict| key(verdict) < target);
-    let rest = fragment.verdicts.get(start..).unwrap_or_default();
-    let length = rest.partition_point(|verdict| key(verdict) == target);
+    of(&fragment.verdicts, |verdict| (verdict.kind, &verdict.object).cmp(&(kind, object)))
+}
+
+/// What is said of the shadows of one object.
+fn shadows_of<'a>(served: &'a Served, kind: Kind, object: &ObjectName) -> &'a [Shadowed] {
+    of(&served.shadowed, |shadowed| (shadowed.kind, &shadowed.object).cmp(&(kind, object)))
+}
+
+/// Those of sorted items that compare as equal.
+fn of<T>(items: &[T], order: impl Fn(&T) -> Ordering) -> &[T] {
+    let start = items.partition_point(|item| order(item) == Ordering::Less);
+    let rest = items.get(start..).unwrap_or_default();
+    let length = rest.partition_point(|item| order(item) == Ordering::Equal);
     rest.get(..length).unwrap_or_default()
 }

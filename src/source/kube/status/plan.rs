@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use super::Seen;
 use super::statuses::Status;
 use crate::api::{RouteSelectorStatus, RouteStatus, SelectorStatus, condition, reason};
-use crate::ir::{Finding, ObjectName, Verdict};
+use crate::ir::{Extent, Finding, Shadowed, Verdict};
 
 /// The longest message that the schema takes, in bytes at most.
 const MAX_MESSAGE: usize = 32 * 1024;
@@ -13,70 +13,94 @@ const MAX_MESSAGE: usize = 32 * 1024;
 /// The status that we apply to an object, or nothing where what stands there says the same.
 ///
 /// Verdicts on another generation than the one seen say nothing yet: those on this one will follow.
-pub(super) fn plan(verdicts: &[Verdict], seen: &Seen, controller: &str, now: &Time) -> Option<Status> {
+pub(super) fn plan(
+    verdicts: &[Verdict],
+    shadows: &[Shadowed],
+    seen: &Seen,
+    controller: &str,
+    now: &Time,
+) -> Option<Status> {
     if verdicts.iter().any(|verdict| verdict.generation != seen.generation) {
         return None;
     }
     match &seen.status {
-        Status::Selector(status) => selector(verdicts.first()?, status, now).map(Status::Selector),
-        Status::Route(status) => route(verdicts, seen, status, controller, now).map(Status::Route),
+        Status::Selector(status) => selector(verdicts.first()?, shadows.first(), status, now).map(Status::Selector),
+        Status::Route(status) => {
+            let entries = entries(verdicts, shadows, seen, status, controller, now);
+            route(entries, status, controller).map(Status::Route)
+        }
     }
 }
 
-fn selector(verdict: &Verdict, stands: &SelectorStatus, now: &Time) -> Option<SelectorStatus> {
+fn selector(
+    verdict: &Verdict,
+    shadow: Option<&Shadowed>,
+    stands: &SelectorStatus,
+    now: &Time,
+) -> Option<SelectorStatus> {
     let wanted = SelectorStatus {
         observed_generation: Some(verdict.generation),
         attached_routes: i32::try_from(verdict.attached_routes).unwrap_or(i32::MAX),
-        conditions: conditions(verdict, &stands.conditions, now),
+        conditions: conditions(verdict, shadow, &stands.conditions, now),
     };
     let same = wanted.observed_generation == stands.observed_generation
         && wanted.attached_routes == stands.attached_routes
-        && wanted.conditions.iter().all(|condition| stands.conditions.contains(condition));
+        && says(&stands.conditions, &wanted.conditions);
     (!same).then_some(wanted)
 }
 
-fn route(verdicts: &[Verdict], seen: &Seen, stands: &RouteStatus, controller: &str, now: &Time) -> Option<RouteStatus> {
+fn route(entries: Vec<RouteSelectorStatus>, stands: &RouteStatus, controller: &str) -> Option<RouteStatus> {
+    let ours = || stands.selectors.iter().filter(|entry| entry.controller_name == controller);
+    let same =
+        entries.len() == ours().count() && entries.iter().all(|wanted| ours().any(|stands| covers(stands, wanted)));
+    (!same).then_some(RouteStatus { selectors: entries })
+}
+
+/// What should be said at each of the parents.
+fn entries(
+    verdicts: &[Verdict],
+    shadows: &[Shadowed],
+    seen: &Seen,
+    stands: &RouteStatus,
+    controller: &str,
+    now: &Time,
+) -> Vec<RouteSelectorStatus> {
     let ours = |entry: &&RouteSelectorStatus| entry.controller_name == controller;
     let mut selectors = Vec::with_capacity(verdicts.len());
     for verdict in verdicts {
         // A verdict without a parent is on the Route as a whole: the same at each of its parents.
         let parents = verdict.parent.as_ref().map_or(seen.parents.as_slice(), std::slice::from_ref);
         for parent in parents {
-            selectors.push(entry(verdict, parent, stands.selectors.iter().filter(ours), controller, now));
+            let shadow = shadows.iter().find(|shadow| shadow.parent.as_ref() == Some(parent));
+            let mut stands = stands.selectors.iter().filter(ours);
+            let before = stands.find(|entry| entry.namespace == *parent.namespace && entry.name == *parent.name);
+            let before = before.map_or(&[][..], |entry| &entry.conditions);
+            selectors.push(RouteSelectorStatus {
+                namespace: parent.namespace.to_string(),
+                name: parent.name.to_string(),
+                controller_name: controller.to_owned(),
+                conditions: conditions(verdict, shadow, before, now),
+            });
         }
     }
     selectors.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
     selectors.dedup_by(|b, a| a.namespace == b.namespace && a.name == b.name);
-    let same = selectors.len() == stands.selectors.iter().filter(ours).count()
-        && selectors.iter().all(|wanted| stands.selectors.iter().filter(ours).any(|stands| covers(stands, wanted)));
-    (!same).then_some(RouteStatus { selectors })
-}
-
-fn entry<'a>(
-    verdict: &Verdict,
-    parent: &ObjectName,
-    mut stands: impl Iterator<Item = &'a RouteSelectorStatus>,
-    controller: &str,
-    now: &Time,
-) -> RouteSelectorStatus {
-    let before = stands.find(|entry| entry.namespace == *parent.namespace && entry.name == *parent.name);
-    RouteSelectorStatus {
-        namespace: parent.namespace.to_string(),
-        name: parent.name.to_string(),
-        controller_name: controller.to_owned(),
-        conditions: conditions(verdict, before.map_or(&[], |entry| &entry.conditions), now),
-    }
+    selectors
 }
 
 /// Whether an entry says all that is wanted; it may say more, in conditions of others.
 fn covers(stands: &RouteSelectorStatus, wanted: &RouteSelectorStatus) -> bool {
-    stands.namespace == wanted.namespace
-        && stands.name == wanted.name
-        && wanted.conditions.iter().all(|condition| stands.conditions.contains(condition))
+    stands.namespace == wanted.namespace && stands.name == wanted.name && says(&stands.conditions, &wanted.conditions)
 }
 
-/// The three conditions of a verdict. Their time moves only when their status does.
-fn conditions(verdict: &Verdict, before: &[Condition], now: &Time) -> Vec<Condition> {
+/// Whether all conditions that are wanted stand there, and none of ours that is not.
+fn says(stands: &[Condition], wanted: &[Condition]) -> bool {
+    let shadowed = |conditions: &[Condition]| conditions.iter().any(|c| c.type_ == condition::SHADOWED);
+    wanted.iter().all(|condition| stands.contains(condition)) && (shadowed(wanted) || !shadowed(stands))
+}
+
+/// The three conditions of a verdict, and `Shadowed` where it is true. Their time moves only when their status does.
+fn conditions(verdict: &Verdict, shadow: Option<&Shadowed>, before: &[Condition], now: &Time) -> Vec<Condition> {
     let programmed = if verdict.accepted.ok {
         Finding { ok: true, reason: reason::PROGRAMMED, message: String::new(), problems: Vec::new() }
     } else if verdict.in_table {
@@ -86,12 +110,20 @@ fn conditions(verdict: &Verdict, before: &[Condition], now: &Time) -> Vec<Condit
         let message = format!("not accepted: {}", verdict.accepted.reason);
         Finding { ok: false, reason: reason::NOT_PROGRAMMED, message, problems: Vec::new() }
     };
+    let shadowed = shadow.map(|shadow| {
+        let reason = match shadow.extent {
+            Extent::Whole => reason::NEVER_WINS,
+            Extent::Part => reason::PARTLY_TAKEN,
+        };
+        Finding { ok: true, reason, message: shadow.message.to_string(), problems: Vec::new() }
+    });
     let findings = [
         (condition::ACCEPTED, &verdict.accepted),
         (condition::RESOLVED_REFS, &verdict.resolved_refs),
         (condition::PROGRAMMED, &programmed),
     ];
-    findings.map(|(type_, finding)| one(type_, finding, verdict.generation, before, now)).into()
+    let findings = findings.into_iter().chain(shadowed.iter().map(|finding| (condition::SHADOWED, finding)));
+    findings.map(|(type_, finding)| one(type_, finding, verdict.generation, before, now)).collect()
 }
 
 fn one(type_: &str, finding: &Finding, generation: i64, before: &[Condition], now: &Time) -> Condition {

@@ -16,9 +16,9 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::plan::plan;
-use super::{Key, Seen, Statuses, verdicts_of};
+use super::{Key, Seen, Statuses, shadows_of, verdicts_of};
 use crate::api::{Route, Selector};
-use crate::ir::{Fragment, Kind};
+use crate::ir::{Kind, Served};
 use crate::source::kube::{Failure, Hooks, controller_name, with_causes};
 
 /// How many writes run at a time.
@@ -35,13 +35,13 @@ const REPEAT_MAX: Duration = Duration::from_mins(5);
 /// After this long without a write, writing the same again counts as the first time.
 const REPEAT_FORGET: Duration = Duration::from_mins(15);
 
-/// The writer. Knows which objects to look at; what they should say it asks of the fragment each time.
+/// The writer. Knows which objects to look at; what they should say it asks of what is served each time.
 pub(super) struct Writer {
     client: Client,
     controller: String,
     statuses: Arc<Statuses>,
     hooks: Arc<dyn Hooks>,
-    fragment: Option<Arc<Fragment>>,
+    served: Option<Arc<Served>>,
     leading: bool,
     queue: VecDeque<Key>,
     queued: HashSet<Key>,
@@ -75,7 +75,7 @@ impl Writer {
             controller: controller_name(class),
             statuses,
             hooks,
-            fragment: None,
+            served: None,
             leading: false,
             queue: VecDeque::new(),
             queued: HashSet::new(),
@@ -91,7 +91,7 @@ impl Writer {
 
     pub(super) async fn run(
         mut self,
-        mut served: watch::Receiver<Option<Arc<Fragment>>>,
+        mut served: watch::Receiver<Option<Arc<Served>>>,
         mut leading: watch::Receiver<bool>,
     ) {
         let statuses = Arc::clone(&self.statuses);
@@ -139,28 +139,18 @@ impl Writer {
         }
     }
 
-    /// Takes a new fragment and looks at the objects whose verdicts differ from before.
-    fn serve(&mut self, fragment: Option<Arc<Fragment>>) {
-        let before = std::mem::replace(&mut self.fragment, fragment.clone());
-        let (Some(fragment), true) = (fragment, self.leading) else { return };
-        let old = before.as_deref().map_or(&[][..], |fragment| &fragment.verdicts);
-        let (mut old, mut new) = (old.iter().peekable(), fragment.verdicts.iter().peekable());
-        loop {
-            // Both are sorted: what stands in only one of them is a difference.
-            let verdict = match (old.peek(), new.peek()) {
-                (None, None) => break,
-                (Some(a), Some(b)) if a == b => {
-                    old.next();
-                    new.next();
-                    continue;
-                }
-                (Some(a), Some(b)) if a < b => old.next(),
-                (Some(_), None) => old.next(),
-                _ => new.next(),
-            };
-            if let Some(verdict) = verdict {
-                self.enqueue((verdict.kind, verdict.object.clone()));
-            }
+    /// Takes a new fragment and looks at the objects whose verdicts or shadows differ from before.
+    fn serve(&mut self, served: Option<Arc<Served>>) {
+        let before = std::mem::replace(&mut self.served, served.clone());
+        let (Some(served), true) = (served, self.leading) else { return };
+        let before = before.as_deref();
+        let old = before.map_or(&[][..], |before| &before.fragment.verdicts);
+        for verdict in differing(old, &served.fragment.verdicts) {
+            self.enqueue((verdict.kind, verdict.object.clone()));
+        }
+        let old = before.map_or(&[][..], |before| &before.shadowed);
+        for shadowed in differing(old, &served.shadowed) {
+            self.enqueue((shadowed.kind, shadowed.object.clone()));
         }
         let now = Instant::now();
         self.history.retain(|_, written| now.saturating_duration_since(written.at) < REPEAT_FORGET);
@@ -205,12 +195,13 @@ impl Writer {
 
     /// Begins to write an object's status if it should differ. Returns whether it began.
     fn start_write(&mut self, key: &Key, now: Instant) -> bool {
-        let Some(fragment) = &self.fragment else { return false };
-        let verdicts = verdicts_of(fragment, key.0, &key.1);
+        let Some(served) = &self.served else { return false };
+        let verdicts = verdicts_of(&served.fragment, key.0, &key.1);
+        let shadows = shadows_of(served, key.0, &key.1);
         let time = Time(Timestamp::now());
-        let planned = self
-            .statuses
-            .with(key, |seen| plan(verdicts, seen, &self.controller, &time).map(|status| (seen.uid.clone(), status)));
+        let planned = self.statuses.with(key, |seen| {
+            plan(verdicts, shadows, seen, &self.controller, &time).map(|status| (seen.uid.clone(), status))
+        });
         let Some(Some((uid, status))) = planned else {
             self.failures.remove(key);
             return false;
@@ -280,6 +271,24 @@ impl Writer {
                 let wait = RETRY.saturating_mul(1 << shift).min(RETRY_MAX);
                 self.delay(key, Instant::now() + wait.mul_f64(1.0 - fastrand::f64() / 2.0));
             }
+        }
+    }
+}
+
+/// What stands in only one of two sorted lists.
+fn differing<'a, T: Ord>(old: &'a [T], new: &'a [T]) -> Vec<&'a T> {
+    let (mut old, mut new) = (old.iter().peekable(), new.iter().peekable());
+    let mut differing = Vec::new();
+    loop {
+        match (old.peek(), new.peek()) {
+            (None, None) => return differing,
+            (Some(a), Some(b)) if a == b => {
+                old.next();
+                new.next();
+            }
+            (Some(a), Some(b)) if a < b => differing.extend(old.next()),
+            (Some(_), None) => differing.extend(old.next()),
+            _ => differing.extend(new.next()),
         }
     }
 }

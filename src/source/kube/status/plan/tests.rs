@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::api::CONTROLLER_NAME;
-use crate::ir::Kind;
+use crate::ir::{Kind, ObjectName};
 
 fn time(second: i64) -> Time {
     Time(Timestamp::from_second(second).unwrap())
@@ -33,7 +33,11 @@ fn seen(kind: Kind, status: &Value) -> Seen {
 }
 
 fn planned(verdicts: &[Verdict], kind: Kind, status: &Value, second: i64) -> Option<Value> {
-    let status = plan(verdicts, &seen(kind, status), CONTROLLER_NAME, &time(second))?;
+    planned_with(verdicts, &[], kind, status, second)
+}
+
+fn planned_with(verdicts: &[Verdict], shadows: &[Shadowed], kind: Kind, status: &Value, second: i64) -> Option<Value> {
+    let status = plan(verdicts, shadows, &seen(kind, status), CONTROLLER_NAME, &time(second))?;
     Some(serde_json::to_value(status).unwrap())
 }
 
@@ -152,4 +156,50 @@ fn a_long_message_is_cut_to_what_the_schema_takes() {
     long.accepted.message = "ü".repeat(MAX_MESSAGE);
     let status = planned(&[long], Kind::Selector, &json!({}), 60).unwrap();
     assert_eq!(status["conditions"][0]["message"].as_str().unwrap().len(), MAX_MESSAGE);
+}
+
+fn shadow(kind: Kind, parent: Option<&str>, extent: Extent) -> Shadowed {
+    Shadowed {
+        kind,
+        object: ObjectName::new("n", "o"),
+        parent: parent.map(|name| ObjectName::new("n", name)),
+        extent,
+        message: "rule 0 match 0 never wins".into(),
+    }
+}
+
+#[test]
+fn a_shadow_stands_at_its_parent_alone_and_goes_with_its_reason() {
+    let both = [verdict(Kind::Route, Some("a"), true), verdict(Kind::Route, Some("b"), true)];
+    let at_b = [shadow(Kind::Route, Some("b"), Extent::Part)];
+    let status = planned_with(&both, &at_b, Kind::Route, &json!({}), 60).unwrap();
+    assert_eq!(status["selectors"][0]["conditions"].as_array().unwrap().len(), 3);
+    assert_eq!(
+        status["selectors"][1]["conditions"][3],
+        json!({
+            "type": "Shadowed", "status": "True", "reason": "PartlyTaken", "message": "rule 0 match 0 never wins",
+            "observedGeneration": 4, "lastTransitionTime": "1970-01-01T00:01:00Z",
+        })
+    );
+    assert_eq!(planned_with(&both, &at_b, Kind::Route, &status, 999), None);
+    // Worse than before: the reason changes, the time stays.
+    let worse =
+        planned_with(&both, &[shadow(Kind::Route, Some("b"), Extent::Whole)], Kind::Route, &status, 120).unwrap();
+    let condition = &worse["selectors"][1]["conditions"][3];
+    assert_eq!(condition["reason"], "NeverWins");
+    assert_eq!(condition["lastTransitionTime"], "1970-01-01T00:01:00Z");
+    let free = planned(&both, Kind::Route, &worse, 180).unwrap();
+    assert_eq!(free["selectors"][1]["conditions"].as_array().unwrap().len(), 3);
+    assert_eq!(planned(&both, Kind::Route, &free, 999), None);
+}
+
+#[test]
+fn a_selector_that_nothing_reaches_says_so() {
+    let verdicts = [verdict(Kind::Selector, None, true)];
+    let shadows = [shadow(Kind::Selector, None, Extent::Whole)];
+    let status = planned_with(&verdicts, &shadows, Kind::Selector, &json!({}), 60).unwrap();
+    assert_eq!(status["conditions"][3]["reason"], "NeverWins");
+    assert_eq!(planned_with(&verdicts, &shadows, Kind::Selector, &status, 999), None);
+    let free = planned(&verdicts, Kind::Selector, &status, 120).unwrap();
+    assert_eq!(free["conditions"].as_array().unwrap().len(), 3);
 }

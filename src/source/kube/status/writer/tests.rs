@@ -3,7 +3,7 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::api::reason;
-use crate::ir::{Finding, ObjectName, Verdict};
+use crate::ir::{Extent, Finding, Fragment, ObjectName, Shadowed, Verdict};
 use crate::source::kube::mock::{self, Call, Server};
 
 #[derive(Default)]
@@ -18,7 +18,7 @@ impl Hooks for Counts {
 struct Fixture {
     server: Server,
     statuses: Arc<Statuses>,
-    served: watch::Sender<Option<Arc<Fragment>>>,
+    served: watch::Sender<Option<Arc<Served>>>,
     leading: watch::Sender<bool>,
     counts: Arc<Counts>,
 }
@@ -70,7 +70,12 @@ impl Fixture {
     }
 
     fn serve(&self, verdicts: &[Verdict]) {
-        self.served.send_replace(Some(Arc::new(Fragment { verdicts: verdicts.to_vec(), ..Fragment::default() })));
+        self.serve_with(verdicts, &[]);
+    }
+
+    fn serve_with(&self, verdicts: &[Verdict], shadowed: &[Shadowed]) {
+        let fragment = Arc::new(Fragment { verdicts: verdicts.to_vec(), ..Fragment::default() });
+        self.served.send_replace(Some(Arc::new(Served { fragment, shadowed: shadowed.to_vec() })));
     }
 
     async fn quiet(&mut self) {
@@ -208,4 +213,31 @@ async fn a_burst_is_written_a_few_at_a_time() {
         fixture.accept(1, 11).await;
     }
     fixture.quiet().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shadow_is_one_write_when_it_falls_and_one_when_it_goes() {
+    let mut fixture = start(true);
+    fixture.show("s", 1, 10, &json!({}));
+    let shadow = Shadowed {
+        kind: Kind::Selector,
+        object: ObjectName::new("n", "s"),
+        parent: None,
+        extent: Extent::Whole,
+        message: "no request reaches it".into(),
+    };
+    fixture.serve_with(&[verdict("s", 1, 0)], std::slice::from_ref(&shadow));
+    let status = fixture.accept(1, 11).await;
+    let shadowed = &status["conditions"][3];
+    assert_eq!((&shadowed["type"], &shadowed["reason"]), (&json!("Shadowed"), &json!("NeverWins")));
+    fixture.show("s", 1, 11, &status);
+    // Another table in which it is the same.
+    fixture.serve_with(&[verdict("s", 1, 0), verdict("t", 1, 0)], &[shadow]);
+    fixture.quiet().await;
+    fixture.serve(&[verdict("s", 1, 0)]);
+    let status = fixture.accept(1, 12).await;
+    assert_eq!(status["conditions"].as_array().unwrap().len(), 3);
+    fixture.show("s", 1, 12, &status);
+    fixture.quiet().await;
+    assert_eq!(fixture.counts.0.lock().len(), 2);
 }
