@@ -151,7 +151,7 @@ impl Miss {
     }
 }
 
-#[cfg(test)]
-mod reference;
+#[cfg(any(test, fuzzing))]
+pub mod reference;
 #[cfg(test)]
 mod tests;

@@ -1,23 +1,24 @@
-//! The precedence text as plain code: every match is looked at, nothing is indexed. Tests compare the table with it.
+//! The precedence text as plain code: every match is looked at, nothing is indexed. Tests and fuzz targets compare the
+//! table with it.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use super::testing::Owned;
-use super::{Miss, condition};
+use super::{ListenerIndex, Miss, Request, condition};
 use crate::ir::{HeaderTest, Hostname, MAX_SEGMENTS, Match, PathMatch, Rule, Segment, Selector};
 
 /// The Selector, rule and match that take a request.
-pub(super) fn find<'a>(
+pub fn find<'a>(
     listeners: &[Arc<str>],
     selectors: &'a [Arc<Selector>],
-    request: &Owned,
+    listener: ListenerIndex,
+    request: &Request<'_>,
 ) -> Result<(&'a Selector, &'a Rule, &'a Match), Miss> {
     // 1. Listener, then the most specific hostname.
-    let listener = &listeners[request.listener];
+    let listener = &listeners[listener.0];
     let served = |s: &&Arc<Selector>| s.listeners.is_empty() || s.listeners.contains(listener);
     let hostnames = selectors.iter().filter(served).flat_map(|s| &s.hostnames);
-    let host = hostnames.filter(|h| h.matches(&request.host)).max_by_key(|h| specificity(h)).ok_or(Miss::NoHost)?;
+    let host = hostnames.filter(|h| h.matches(request.host)).max_by_key(|h| specificity(h)).ok_or(Miss::NoHost)?;
 
     // 2. The first Selector whose conditions hold.
     let mut of_host: Vec<&Arc<Selector>> =
@@ -30,19 +31,19 @@ pub(super) fn find<'a>(
             .then(a.origin.object.cmp(&b.origin.object))
     });
     let mut of_host = of_host.into_iter();
-    let selector = of_host.find(|s| condition::set_holds(&s.conditions, &request.borrow())).ok_or(Miss::NoSelector)?;
+    let selector = of_host.find(|s| condition::set_holds(&s.conditions, request)).ok_or(Miss::NoSelector)?;
 
     // 3. The best of all matches that fit.
     let all = selector.rules.iter().flat_map(|rule| rule.matches.iter().map(move |m| (&**rule, m)));
-    let fitting = all.filter(|(_, m)| path_fits(&m.path, &request.path) && rest_fits(m, request));
+    let fitting = all.filter(|(_, m)| path_fits(&m.path, request.path) && rest_fits(m, request));
     let (rule, matched) = fitting.min_by(compare).ok_or(Miss::NoMatch)?;
     Ok((selector, rule, matched))
 }
 
 /// Whether a request fulfils the conditions of a Selector and fits a match.
-pub(super) fn fits(selector: &Selector, matching: &Match, request: &Owned) -> bool {
-    condition::set_holds(&selector.conditions, &request.borrow())
-        && path_fits(&matching.path, &request.path)
+pub fn fits(selector: &Selector, matching: &Match, request: &Request<'_>) -> bool {
+    condition::set_holds(&selector.conditions, request)
+        && path_fits(&matching.path, request.path)
         && rest_fits(matching, request)
 }
 
@@ -54,7 +55,8 @@ fn specificity(hostname: &Hostname) -> (u8, usize) {
     }
 }
 
-pub(super) fn path_fits(path: &PathMatch, given: &str) -> bool {
+/// Whether a path in its normal form fits.
+pub fn path_fits(path: &PathMatch, given: &str) -> bool {
     let segments: Vec<&str> = given[1..].split('/').collect();
     match path {
         PathMatch::Exact(text) => **text == *given,
@@ -76,15 +78,16 @@ pub(super) fn path_fits(path: &PathMatch, given: &str) -> bool {
     }
 }
 
-pub(super) fn rest_fits(matching: &Match, request: &Owned) -> bool {
-    (matching.methods.is_empty() || matching.methods.contains(&request.method))
-        && matching.headers.iter().all(|h| condition::header_holds(h, &request.headers))
-        && matching.query.iter().all(|q| condition::query_holds(q, request.query.as_deref()))
-        && matching.conditions.iter().all(|c| condition::holds(c, &request.borrow()))
+/// Whether everything but the path of a match fits.
+pub fn rest_fits(matching: &Match, request: &Request<'_>) -> bool {
+    (matching.methods.is_empty() || matching.methods.contains(request.method))
+        && matching.headers.iter().all(|h| condition::header_holds(h, request.headers))
+        && matching.query.iter().all(|q| condition::query_holds(q, request.query))
+        && matching.conditions.iter().all(|c| condition::holds(c, request))
 }
 
 /// `Less` is the one that takes the request, of two that fit the same one.
-pub(super) fn compare((a_rule, a): &(&Rule, &Match), (b_rule, b): &(&Rule, &Match)) -> Ordering {
+pub fn compare((a_rule, a): &(&Rule, &Match), (b_rule, b): &(&Rule, &Match)) -> Ordering {
     let exact_headers = |m: &Match| m.headers.iter().filter(|h| matches!(h.test, HeaderTest::Exact(_))).count();
     compare_paths(&a.path, &b.path)
         .then(a.methods.is_empty().cmp(&b.methods.is_empty()))

@@ -169,7 +169,7 @@ fn find(table: &RouteTable<()>, request: &Owned) -> String {
 }
 
 fn expected(selectors: &[Arc<Selector>], request: &Owned) -> String {
-    match reference::find(&listeners(), selectors, request) {
+    match reference::find(&listeners(), selectors, ListenerIndex(request.listener), &request.borrow()) {
         Ok((selector, rule, matched)) => format!("{} {} {}", selector.origin.object.name, rule.name, matched.index),
         Err(miss) => miss.reason().to_owned(),
     }

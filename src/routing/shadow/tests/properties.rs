@@ -26,7 +26,8 @@ impl Witness {
 
 /// What takes a request by the text of the precedence.
 fn winner(selectors: &[Arc<Selector>], request: &Owned) -> Option<MatchRef> {
-    let (selector, rule, matched) = reference::find(&listeners(), selectors, request).ok()?;
+    let (selector, rule, matched) =
+        reference::find(&listeners(), selectors, ListenerIndex(request.listener), &request.borrow()).ok()?;
     Some(MatchRef {
         selector: selector.origin.object.clone(),
         route: rule.origin.object.clone(),
@@ -46,7 +47,7 @@ fn find_match<'a>(selectors: &'a [Arc<Selector>], wanted: &MatchRef) -> (&'a Sel
 fn check(selectors: &[Arc<Selector>], shadow: &Shadow) {
     let request = shadow.witness.owned();
     let (selector, matching) = find_match(selectors, &shadow.loser);
-    assert!(reference::fits(selector, matching, &request), "{shadow}: does not fit");
+    assert!(reference::fits(selector, matching, &request.borrow()), "{shadow}: does not fit");
     let won = winner(selectors, &request);
     match &shadow.winner {
         Winner::Match(matched) => assert_eq!(Some(matched), won.as_ref(), "{shadow}"),

@@ -17,7 +17,7 @@ fn named<'a>(selector: &'a Selector, place: &Place) -> (&'a Rule, &'a Match) {
 }
 
 fn fits(matching: &Match, request: &Owned) -> bool {
-    reference::path_fits(&matching.path, &request.path) && reference::rest_fits(matching, request)
+    reference::path_fits(&matching.path, &request.path) && reference::rest_fits(matching, &request.borrow())
 }
 
 /// A match that asks for one part alone.
