@@ -7,11 +7,11 @@ SHELL := /bin/bash
 export DEBIAN_FRONTEND := noninteractive
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-PACKAGES := containerd runc containernetworking-plugins iproute2 nftables openssl gcc libc6-dev procps python3 curl
-PROGRAMS := containerd runc /usr/lib/cni/bridge ip nft openssl gcc sysctl python3 curl
+PACKAGES := containerd runc containernetworking-plugins iproute2 nftables openssl gcc g++ libc6-dev procps python3 curl
+PROGRAMS := containerd runc /usr/lib/cni/bridge ip nft openssl gcc g++ sysctl python3 curl
 CARGO_DENY := 0.20.2
 
-.PHONY: help run test deps check fmt clippy doc deny unit drift e2e cluster cluster-down bench bench-subject
+.PHONY: help run test deps check fmt clippy doc deny unit drift fuzz e2e cluster cluster-down bench bench-subject
 
 help: ## Lists these targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 16
@@ -24,6 +24,7 @@ test: deps ## Everything CI checks, in the order of what fails soonest
 	$(MAKE) check
 	$(MAKE) unit
 	$(MAKE) drift
+	$(MAKE) fuzz
 	$(MAKE) e2e
 
 check: fmt clippy doc deny
@@ -48,6 +49,26 @@ unit: ## Tests that need no cluster
 drift: ## crds/ is what the code says
 	cargo build --locked --bin lockgate
 	diff -u <(cat crds/*.yaml) <($(TARGET)/debug/lockgate crds | grep -vxe ---) || { echo 'crds/ is not what `lockgate crds` prints' >&2; exit 1; }
+
+# The flags are those of `cargo fuzz run --sanitizer none`; without a sanitizer a stable compiler will do. With nightly and cargo-fuzz
+# `cargo fuzz run TARGET` works too.
+FUZZ_TARGETS := path table objects
+FUZZ_SECONDS := 20
+FUZZ_DIR := $(abspath $(TARGET))/fuzz
+FUZZ_FLAGS := --cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-trace-compares \
+	-Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table
+
+fuzz: deps ## Fuzz targets, FUZZ_SECONDS=20 each; what makes one fail is kept in target/fuzz/artifacts
+	RUSTFLAGS='$(FUZZ_FLAGS)' cargo build --locked --release --manifest-path fuzz/Cargo.toml --target $$(rustc --print host-tuple) --target-dir $(FUZZ_DIR)
+	@for target in $(FUZZ_TARGETS); do \
+		mkdir -p $(FUZZ_DIR)/corpus/$$target $(FUZZ_DIR)/artifacts; \
+		log=$(FUZZ_DIR)/$$target.log; \
+		if ! $(FUZZ_DIR)/$$(rustc --print host-tuple)/release/$$target -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 -max_len=8192 \
+			-artifact_prefix=$(FUZZ_DIR)/artifacts/$$target- $(FUZZ_DIR)/corpus/$$target $$(ls -d fuzz/seeds/$$target 2> /dev/null) > $$log 2>&1; then \
+			tail -40 $$log >&2; exit 1; \
+		fi; \
+		echo "$$target: $$(grep -a '^Done' $$log)"; \
+	done
 
 e2e: deps ## Tests on a real cluster (ARGS='name' for some of them)
 	e2e/run test $(ARGS)

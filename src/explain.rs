@@ -5,6 +5,7 @@
 //! and a running gateway say the same of the same table.
 
 mod action;
+mod filter;
 pub mod live;
 mod question;
 pub mod routes;
@@ -18,6 +19,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 pub use self::action::{Action, BackendTold, EndpointTold, Endpoints};
+pub use self::filter::FilterTold;
 pub use self::question::{Asked, Question, QuestionError};
 use crate::ir::{Fragment, Verdict};
 use crate::proxy::preview::{self, Head, Refused, Taken};

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
+use super::filter::{self, FilterTold};
 use super::{Kind, Outcome, refusal};
 use crate::ir::{self, Backend, BackendTarget, ClusterId, Rule};
 use crate::proxy::preview::{self, Refused, Taken};
@@ -41,9 +41,9 @@ pub struct EndpointTold {
 pub struct Action {
     /// `forward`, `redirect`, `directResponse` or `invalid`.
     pub kind: String,
-    /// The filters that apply, in their order, as the gateway has them.
+    /// The filters that apply, in their order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub filters: Vec<Value>,
+    pub filters: Vec<FilterTold>,
     /// The backends in the order of the rule.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub backends: Vec<BackendTold>,
@@ -78,9 +78,9 @@ pub struct BackendTold {
     /// What its share is answered with where that is known to be an error, such as `503 no-endpoints`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
-    /// The filters that apply to its requests alone, as the gateway has them.
+    /// The filters that apply to its requests alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub filters: Vec<Value>,
+    pub filters: Vec<FilterTold>,
     /// How many endpoints get requests; absent where that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<usize>,
@@ -94,7 +94,7 @@ pub struct BackendTold {
 
 /// What a rule does with a request, and the result.
 pub(super) fn act(rule: &Rule, taken: Taken<'_>, endpoints: &dyn Endpoints) -> (Action, Outcome) {
-    let filters = values(&rule.filters);
+    let filters = filter::told(&rule.filters);
     let kind = match rule.action {
         ir::Action::Forward(_) => "forward",
         ir::Action::Redirect(_) => "redirect",
@@ -142,10 +142,6 @@ pub(super) fn act(rule: &Rule, taken: Taken<'_>, endpoints: &dyn Endpoints) -> (
     (action, result)
 }
 
-fn values(filters: &[ir::Filter]) -> Vec<Value> {
-    filters.iter().filter_map(|filter| serde_json::to_value(filter).ok()).collect()
-}
-
 /// The result of a preflight that a rule's filter answers.
 pub(super) fn preflight(status: u16) -> Outcome {
     let summary = format!("answered with {status}: a preflight, which the rule's filter CORS answers");
@@ -174,7 +170,7 @@ fn told(backends: &[Backend], endpoints: &dyn Endpoints) -> Vec<BackendTold> {
             percent: (percent * 100.0).round() / 100.0,
             cluster: None,
             refused: None,
-            filters: values(&backend.filters),
+            filters: filter::told(&backend.filters),
             ready: None,
             endpoints: Vec::new(),
             more_endpoints: 0,

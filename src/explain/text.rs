@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::Answer;
 use super::action::{Action, BackendTold};
+use super::filter::FilterTold;
 use crate::routing::explain::{Explanation, Listed, Loser, Outcome, Place, SelectorTrial, Trial, Winner};
 
 /// Renders an answer.
@@ -101,9 +102,9 @@ fn tell_action(out: &mut String, action: &Action) {
         section(out, &format!("Backends, their endpoints by {by}"));
         table(out, &action.backends.iter().map(backend).collect::<Vec<_>>());
     }
-    if !action.filters.is_empty() {
-        section(out, "Filters, in their order");
-        action.filters.iter().for_each(|filter| line(out, &format!("  {filter}")));
+    filters(out, "Filters", &action.filters);
+    for backend in &action.backends {
+        filters(out, &format!("Filters of {}", cluster(backend)), &backend.filters);
     }
     if let (Some(target), Some(host)) = (&action.target, &action.host) {
         section(out, "A backend gets");
@@ -113,6 +114,17 @@ fn tell_action(out: &mut String, action: &Action) {
         section(out, "Body");
         body.lines().for_each(|text| line(out, &format!("  {text}")));
     }
+}
+
+fn filters(out: &mut String, title: &str, filters: &[FilterTold]) {
+    if !filters.is_empty() {
+        section(out, title);
+        table(out, &filters.iter().map(|filter| vec![filter.r#type.clone(), filter.does.clone()]).collect::<Vec<_>>());
+    }
+}
+
+fn cluster(backend: &BackendTold) -> &str {
+    backend.cluster.as_deref().unwrap_or("(broken)")
 }
 
 fn backend(backend: &BackendTold) -> Vec<String> {
@@ -133,7 +145,7 @@ fn backend(backend: &BackendTold) -> Vec<String> {
         (None, None) => "endpoints not known here".to_owned(),
     };
     vec![
-        backend.cluster.clone().unwrap_or_else(|| "(broken)".to_owned()),
+        cluster(backend).to_owned(),
         format!("weight {}", backend.weight),
         format!("{} %", backend.percent),
         state,
