@@ -44,13 +44,21 @@ pub struct Listener {
     pub name: Arc<str>,
     /// Its port.
     pub port: u16,
+    /// Whether load balancers tell it of their clients.
+    pub proxy_protocol: bool,
 }
 
 impl From<&crate::settings::Settings> for Gateway {
     fn from(settings: &crate::settings::Settings) -> Self {
         let listeners = settings.listeners.iter();
         Self {
-            listeners: listeners.map(|l| Listener { name: l.name.as_str().into(), port: l.address.port() }).collect(),
+            listeners: listeners
+                .map(|l| Listener {
+                    name: l.name.as_str().into(),
+                    port: l.address.port(),
+                    proxy_protocol: l.proxy_protocol,
+                })
+                .collect(),
             trusted_proxies: settings.trusted_proxies.clone(),
             max_uri_bytes: settings.limits.max_uri_bytes.get(),
         }
@@ -219,7 +227,7 @@ impl<P> World<'_, P> {
             Err(miss) => return answer.result = refusal(&miss.into()),
         };
         let (matched, max_path) = (found.matched_prefix_len(), self.gateway.max_uri_bytes);
-        let taken = Taken { parts: &asked.parts, head, matched, max_path };
+        let taken = Taken { parts: &asked.parts, head, scheme: asked.scheme, matched, max_path };
         let (action, result) = action::act(found.rule, taken, self.endpoints);
         answer.action = Some(action);
         answer.result = result;

@@ -16,6 +16,7 @@ mod headers;
 mod io;
 mod mirror;
 pub mod preview;
+mod proxy_protocol;
 mod query;
 mod service;
 mod target;

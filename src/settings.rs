@@ -25,9 +25,11 @@ pub struct Settings {
     pub manifests: Option<PathBuf>,
     /// Threads that serve traffic; 0 is one per core.
     pub workers: usize,
-    /// Where the proxy listens; as `name=address` or `{name, address}`. Selectors refer to the names.
+    /// Where the proxy listens; as `name=address`, `name=address+proxy` or `{name, address, proxyProtocol}`. Selectors
+    /// refer to the names.
     pub listeners: Vec<Listener>,
-    /// Networks whose `X-Forwarded-*` and `X-Request-Id` are believed.
+    /// Networks whose `X-Forwarded-*` and `X-Request-Id` are believed, and from which listeners with `proxyProtocol` take
+    /// connections.
     #[schemars(with = "Vec<String>")]
     pub trusted_proxies: Vec<IpNet>,
     /// Probes, metrics and operator endpoints.
@@ -48,40 +50,58 @@ pub struct Settings {
 
 /// An address that the proxy accepts on.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
-#[serde(try_from = "ListenerForm")]
+#[serde(try_from = "ListenerForm", rename_all = "camelCase")]
 #[schemars(with = "String")]
 pub struct Listener {
     /// The name that Selectors refer to.
     pub name: String,
     /// The address; `[::]` takes IPv4 too.
     pub address: SocketAddr,
+    /// Whether every connection begins with a PROXY protocol header, version 1 or 2, that tells its client's address;
+    /// `+proxy` in the short form. Only sources in `trustedProxies` may connect then, and none without a header.
+    pub proxy_protocol: bool,
 }
 
+/// What the short form ends with for `proxyProtocol`.
+const PROXY: &str = "+proxy";
+
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    deny_unknown_fields,
+    rename_all_fields = "camelCase",
+    expecting = "a listener is name=address:port, name=address:port+proxy or {name, address, proxyProtocol}"
+)]
 enum ListenerForm {
     Short(String),
-    Long { name: String, address: SocketAddr },
+    Long {
+        name: String,
+        address: SocketAddr,
+        #[serde(default)]
+        proxy_protocol: bool,
+    },
 }
 
 impl TryFrom<ListenerForm> for Listener {
     type Error = String;
 
     fn try_from(form: ListenerForm) -> Result<Self, String> {
-        let (name, address) = match form {
-            ListenerForm::Long { name, address } => (name, address),
+        let (name, address, proxy_protocol) = match form {
+            ListenerForm::Long { name, address, proxy_protocol } => (name, address, proxy_protocol),
             ListenerForm::Short(text) => {
                 let (name, address) =
                     text.split_once('=').ok_or_else(|| format!("{text:?} is not of the form name=address:port"))?;
+                let plain = address.strip_suffix(PROXY);
+                let address = plain.unwrap_or(address);
                 let address = address.parse().map_err(|_| format!("{address:?} is not an address:port"))?;
-                (name.to_owned(), address)
+                (name.to_owned(), address, plain.is_some())
             }
         };
         let label = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
         if name.is_empty() || name.len() > 63 || !name.bytes().all(label) {
             return Err(format!("{name:?} is no listener name: 1 to 63 of a-z, 0-9 and \"-\""));
         }
-        Ok(Self { name, address })
+        Ok(Self { name, address, proxy_protocol })
     }
 }
 
@@ -199,7 +219,7 @@ impl Default for Settings {
             class_name: crate::api::DEFAULT_CLASS.to_owned(),
             manifests: None,
             workers: 0,
-            listeners: vec![Listener { name: "http".to_owned(), address: any(8080) }],
+            listeners: vec![Listener { name: "http".to_owned(), address: any(8080), proxy_protocol: false }],
             trusted_proxies: Vec::new(),
             admin: Admin::default(),
             drain: Drain::default(),
@@ -241,6 +261,13 @@ impl Settings {
         for (index, listener) in self.listeners.iter().enumerate() {
             let is_new = self.listeners[..index].iter().all(|other| other.name != listener.name);
             require(is_new, &format!("listeners[{index}]: the name {:?} is there twice", listener.name));
+            require(
+                !listener.proxy_protocol || !self.trusted_proxies.is_empty(),
+                &format!(
+                    "listeners[{index}].proxyProtocol: trustedProxies is empty, and without it no source may say who its \
+                     clients are"
+                ),
+            );
         }
         problems
     }

@@ -61,7 +61,9 @@ pub struct Asked {
     pub listener: usize,
     /// Its name.
     pub listener_name: Arc<str>,
-    /// The address that connects.
+    /// What the client speaks, to the gateway or to the load balancer before it: `http` or `https`.
+    pub scheme: &'static str,
+    /// The address that connects, or that a load balancer tells.
     pub peer: IpAddr,
     /// The time.
     pub at: SystemTime,
@@ -131,7 +133,11 @@ impl Question {
             parts.headers.insert(HOST, value);
         }
         let (listener, listener_name) = self.listener(&url, gateway, &mut notes)?;
-        Ok(Asked { parts, listener, listener_name, peer: self.peer()?, at: time_or_now(self.at.as_deref())?, notes })
+        // No listener ends TLS itself; a load balancer that says that it has is all that makes a request https.
+        let told = gateway.listeners.get(listener).is_some_and(|own| own.proxy_protocol);
+        let scheme = if told && url.scheme == Some("https") { "https" } else { "http" };
+        let (peer, at) = (self.peer()?, time_or_now(self.at.as_deref())?);
+        Ok(Asked { parts, listener, listener_name, scheme, peer, at, notes })
     }
 
     fn peer(&self) -> Result<IpAddr, QuestionError> {

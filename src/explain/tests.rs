@@ -5,7 +5,11 @@ use crate::app::Offline;
 use crate::settings::{Listener, Settings};
 
 fn settings() -> Settings {
-    let listener = |name: &str, port: u16| Listener { name: name.to_owned(), address: ([127, 0, 0, 1], port).into() };
+    let listener = |name: &str, port: u16| Listener {
+        name: name.to_owned(),
+        address: ([127, 0, 0, 1], port).into(),
+        proxy_protocol: false,
+    };
     Settings {
         listeners: vec![listener("http", 8080), listener("intern", 9090)],
         trusted_proxies: vec!["192.0.2.0/24".parse().unwrap()],
@@ -163,6 +167,18 @@ fn the_listener_is_found_by_port_then_by_scheme() {
     }
     let named = Question { listener: Some("intern".to_owned()), ..question("GET", "http://x.test/", &[]) };
     assert_eq!(named.parse(&gateway).unwrap().listener, 1);
+}
+
+#[test]
+fn https_is_what_a_load_balancer_can_tell() {
+    let mut settings = settings();
+    settings.listeners[1].proxy_protocol = true;
+    let gateway = Gateway::from(&settings);
+    for (url, scheme) in
+        [("https://x.test:8080/", "http"), ("https://x.test:9090/", "https"), ("http://x.test:9090/", "http")]
+    {
+        assert_eq!(question("GET", url, &[]).parse(&gateway).unwrap().scheme, scheme, "{url}");
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 use super::Worker;
 use super::connection::{self, Counted};
-use super::headers::Peer;
+use super::headers::{self, Peer};
 use crate::routing::ListenerIndex;
 use crate::settings::Listener;
 use crate::socket;
@@ -31,11 +31,17 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub struct Bound {
     /// The listener's name.
     pub name: Arc<str>,
-    /// Its position among the listeners.
-    pub index: ListenerIndex,
     /// The address; its port is the real one.
     pub address: SocketAddr,
     socket: std::net::TcpListener,
+    entry: Entry,
+}
+
+/// What a connection has of its listener.
+#[derive(Clone)]
+struct Entry {
+    index: ListenerIndex,
+    proxy_protocol: bool,
     metrics: Arc<ListenerMetrics>,
 }
 
@@ -47,7 +53,8 @@ impl Bound {
         socket.set_tcp_nodelay(true)?;
         let socket: std::net::TcpListener = socket.into();
         let address = socket.local_addr()?;
-        Ok(Self { name: listener.name.as_str().into(), index, address, socket, metrics })
+        let entry = Entry { index, proxy_protocol: listener.proxy_protocol, metrics };
+        Ok(Self { name: listener.name.as_str().into(), address, socket, entry })
     }
 
     /// Has the kernel take connections. Fails when somebody else listens on the port.
@@ -59,10 +66,9 @@ impl Bound {
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self {
             name: Arc::clone(&self.name),
-            index: self.index,
             address: self.address,
             socket: self.socket.try_clone()?,
-            metrics: Arc::clone(&self.metrics),
+            entry: self.entry.clone(),
         })
     }
 }
@@ -71,8 +77,7 @@ impl Bound {
 pub struct Accepted {
     stream: std::net::TcpStream,
     peer: SocketAddr,
-    listener: ListenerIndex,
-    metrics: Arc<ListenerMetrics>,
+    entry: Entry,
 }
 
 /// The way to every worker.
@@ -99,7 +104,7 @@ pub async fn accept(worker: Rc<Worker>, bound: Bound, handover: Handover) {
                 if let Some(lifecycle) = worker.shared.lifecycle.worker(worker.index) {
                     lifecycle.note_connection();
                 }
-                place(&worker, stream, peer, bound.index, &bound.metrics, &handover);
+                place(&worker, stream, peer, &bound.entry, &handover);
             }
             Err(error) => match error.kind() {
                 // The client was gone before it was accepted.
@@ -115,14 +120,7 @@ pub async fn accept(worker: Rc<Worker>, bound: Bound, handover: Handover) {
 }
 
 /// Serves a new connection here, or hands it to a worker that has clearly fewer.
-fn place(
-    worker: &Rc<Worker>,
-    stream: TcpStream,
-    peer: SocketAddr,
-    listener: ListenerIndex,
-    metrics: &Arc<ListenerMetrics>,
-    handover: &Handover,
-) {
+fn place(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, entry: &Entry, handover: &Handover) {
     if worker.shared.connections() >= worker.shared.settings.limits.max_connections {
         // Closing at once is the cheapest answer; a written one would cost what is missing.
         worker.metrics.refused(Refusal::Overloaded);
@@ -133,7 +131,7 @@ fn place(
     if other != worker.index && own >= least + IMBALANCE + least / 8 {
         match stream.into_std() {
             Ok(stream) => {
-                let accepted = Accepted { stream, peer, listener, metrics: Arc::clone(metrics) };
+                let accepted = Accepted { stream, peer, entry: entry.clone() };
                 // A worker without a receiver has panicked, and the process drains.
                 let _ = handover[other].send(accepted);
             }
@@ -141,26 +139,28 @@ fn place(
         }
         return;
     }
-    serve(worker, stream, peer, listener, metrics);
+    serve(worker, stream, peer, entry);
 }
 
-fn serve(
-    worker: &Rc<Worker>,
-    stream: TcpStream,
-    peer: SocketAddr,
-    listener: ListenerIndex,
-    metrics: &Arc<ListenerMetrics>,
-) {
-    let counted = Counted::new(worker, metrics);
-    let peer = Peer::new(peer.ip(), &worker.shared.settings.trusted_proxies);
-    tokio::task::spawn_local(connection::serve(Rc::clone(worker), stream, peer, listener, counted));
+fn serve(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, entry: &Entry) {
+    let counted = Counted::new(worker, &entry.metrics);
+    let (trusted, owned) = (&worker.shared.settings.trusted_proxies, Rc::clone(worker));
+    if !entry.proxy_protocol {
+        let peer = Peer::new(peer.ip(), trusted);
+        tokio::task::spawn_local(connection::serve(owned, stream, peer, entry.index, counted));
+    } else if headers::is_trusted(peer.ip(), trusted) {
+        tokio::task::spawn_local(connection::serve_told(owned, stream, peer.ip(), entry.index, counted));
+    } else {
+        tracing::debug!(peer = %peer.ip(), "a source that is not trusted came to a listener with PROXY protocol");
+        worker.metrics.refused(Refusal::ProxyUntrusted);
+    }
 }
 
 /// Serves the connections that other workers hand over.
 pub async fn take_over(worker: Rc<Worker>, mut incoming: mpsc::UnboundedReceiver<Accepted>) {
     while let Some(accepted) = incoming.recv().await {
         match TcpStream::from_std(accepted.stream) {
-            Ok(stream) => serve(&worker, stream, accepted.peer, accepted.listener, &accepted.metrics),
+            Ok(stream) => serve(&worker, stream, accepted.peer, &accepted.entry),
             Err(error) => tracing::warn!(%error, "a connection could not be taken over"),
         }
     }

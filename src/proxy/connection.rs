@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::future::poll_fn;
+use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use tokio::net::TcpStream;
 
 use super::headers::Peer;
 use super::io::ClientIo;
+use super::proxy_protocol::{self, Missing};
 use super::watchdog::{Conn, Stage, Watched};
 use super::{Worker, service};
 use crate::lifecycle::RequestGuard;
@@ -86,6 +88,33 @@ pub(super) fn server(limits: &crate::settings::Limits) -> http1::Builder {
         // The watchdog keeps the time, for all connections together.
         .header_read_timeout(None);
     server
+}
+
+/// Serves a connection that the load balancer at `balancer` has to introduce.
+pub(super) async fn serve_told(
+    worker: Rc<Worker>,
+    mut stream: TcpStream,
+    balancer: IpAddr,
+    listener: ListenerIndex,
+    counted: Counted,
+) {
+    let received = {
+        let watched = worker.watchdog.watch(worker.stage_limits());
+        proxy_protocol::receive(&mut stream, watched.conn()).await
+    };
+    let refusal = match received {
+        Ok(header) => {
+            let peer = Peer::told(&header, balancer, &worker.shared.settings.trusted_proxies);
+            return serve(worker, stream, peer, listener, counted).await;
+        }
+        Err(Missing::Silent) => return,
+        Err(Missing::Slow) => Refusal::HeaderTimeout,
+        Err(Missing::Malformed(error)) => {
+            tracing::debug!(%error, peer = %balancer, "connection refused");
+            Refusal::ProxyHeader
+        }
+    };
+    worker.metrics.refused(refusal);
 }
 
 /// Serves a connection to its end.

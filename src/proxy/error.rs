@@ -55,8 +55,10 @@ impl Failure {
 pub(super) fn status(reason: Refusal) -> StatusCode {
     match reason {
         // A client that is gone reads nothing; one that only ended its half of the connection sent half a request.
-        Refusal::BadRequest | Refusal::BadPath | Refusal::NoHost | Refusal::ClientGone => StatusCode::BAD_REQUEST,
-        Refusal::Denied => StatusCode::FORBIDDEN,
+        Refusal::BadRequest | Refusal::BadPath | Refusal::NoHost | Refusal::ProxyHeader | Refusal::ClientGone => {
+            StatusCode::BAD_REQUEST
+        }
+        Refusal::Denied | Refusal::ProxyUntrusted => StatusCode::FORBIDDEN,
         Refusal::NoSelector | Refusal::NoRoute => StatusCode::NOT_FOUND,
         Refusal::HeaderTimeout | Refusal::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
         Refusal::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
@@ -81,6 +83,8 @@ fn spoils_connection(reason: Refusal) -> bool {
         reason,
         Refusal::BadRequest
             | Refusal::NoHost
+            | Refusal::ProxyHeader
+            | Refusal::ProxyUntrusted
             | Refusal::HeaderTimeout
             | Refusal::BodyTimeout
             | Refusal::BodyTooLarge

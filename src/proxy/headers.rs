@@ -1,16 +1,20 @@
 //! Header fields that a gateway takes away and puts there: hop-by-hop fields, the forwarded family, edits of filters.
 
+use std::cell::RefCell;
 use std::net::IpAddr;
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use ipnet::IpNet;
 
+use super::proxy_protocol;
 use crate::ir::HeaderEdit;
+use crate::routing::host;
 
 /// The request id, to the backend and back to the client.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// Fields that speak of one connection only, whether `Connection` names them or not (RFC 9110, section 7.6.1).
@@ -28,7 +32,7 @@ const FORWARDED_FAMILY: [HeaderName; 8] = [
     HeaderName::from_static("forwarded"),
     FORWARDED_FOR,
     FORWARDED_HOST,
-    HeaderName::from_static("x-forwarded-port"),
+    FORWARDED_PORT,
     HeaderName::from_static("x-forwarded-prefix"),
     FORWARDED_PROTO,
     HeaderName::from_static("x-forwarded-server"),
@@ -86,24 +90,62 @@ fn remove_listed(headers: &mut HeaderMap, names: &[HeaderName]) {
     }
 }
 
+const HTTP: &str = "http";
+const HTTPS: &str = "https";
+
 /// What the gateway knows of a client, prepared once per connection.
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
-    /// The socket's peer, an IPv4 address in IPv6 form folded.
+    /// The socket's peer or, behind a load balancer that tells it, the load balancer's; an IPv4 address in IPv6 form
+    /// folded.
     pub ip: IpAddr,
     /// Whether its forwarded fields are believed.
     pub trusted: bool,
+    /// What the client speaks, to the gateway or to the load balancer: `http` or `https`.
+    pub scheme: &'static str,
     forwarded_for: HeaderValue,
+    /// The port of requests that name none.
+    usual_port: HeaderValue,
+    /// The port that a request named last; a client rarely names another on the same connection.
+    named_port: RefCell<Option<(u16, HeaderValue)>>,
 }
 
 impl Peer {
-    /// Prepares what is sent of `ip`; it is trusted when one of `trusted` contains it.
+    /// A client that connected itself from `ip`; it is trusted when one of `trusted` contains it.
     pub(super) fn new(ip: IpAddr, trusted: &[IpNet]) -> Self {
-        let ip = ip.to_canonical();
+        Self::prepared(ip.to_canonical(), is_trusted(ip, trusted), HTTP, None)
+    }
+
+    /// A client of whom the load balancer at `balancer` tells. Where it tells no address the load balancer's is used, but
+    /// forwarded fields are not believed: somebody behind it may have written them.
+    pub(super) fn told(header: &proxy_protocol::Header, balancer: IpAddr, trusted: &[IpNet]) -> Self {
+        let scheme = if header.tls { HTTPS } else { HTTP };
+        match header.addresses {
+            Some((source, destination)) => {
+                let (ip, port) = (source.ip(), destination.port());
+                Self::prepared(ip.to_canonical(), is_trusted(ip, trusted), scheme, (port != 0).then_some(port))
+            }
+            None => Self::prepared(balancer.to_canonical(), false, scheme, None),
+        }
+    }
+
+    fn prepared(ip: IpAddr, trusted: bool, scheme: &'static str, port: Option<u16>) -> Self {
         // An address has no byte that a field value may not have.
         let forwarded_for =
             HeaderValue::from_str(&ip.to_string()).unwrap_or_else(|_| HeaderValue::from_static("unknown"));
-        Self { ip, trusted: is_trusted(ip, trusted), forwarded_for }
+        let usual_port = port.map_or_else(|| usual_port(scheme), HeaderValue::from);
+        Self { ip, trusted, scheme, forwarded_for, usual_port, named_port: RefCell::default() }
+    }
+
+    /// The port that the client used: the one that the request names, else the load balancer's, else the scheme's. Never
+    /// the listener's own, which the client does not know.
+    fn port(&self, named: Option<u16>) -> HeaderValue {
+        let Some(port) = named else { return self.usual_port.clone() };
+        let mut kept = self.named_port.borrow_mut();
+        match &*kept {
+            Some((same, value)) if *same == port => value.clone(),
+            _ => kept.insert((port, HeaderValue::from(port))).1.clone(),
+        }
     }
 
     /// The client's address: the socket's peer, or what trusted peers report, counted from the right.
@@ -124,34 +166,68 @@ impl Peer {
     }
 }
 
-fn is_trusted(ip: IpAddr, trusted: &[IpNet]) -> bool {
+/// Whether one of `trusted` contains `ip`, an IPv4 address in IPv6 form folded.
+pub(super) fn is_trusted(ip: IpAddr, trusted: &[IpNet]) -> bool {
+    let ip = ip.to_canonical();
     trusted.iter().any(|net| net.contains(&ip))
 }
 
-/// Rebuilds the forwarded family: a trusted peer's fields are kept and added to, anybody else's dropped.
-pub(super) fn forward(headers: &mut HeaderMap, peer: &Peer, proto: &'static str) {
+fn usual_port(scheme: &str) -> HeaderValue {
+    HeaderValue::from_static(if scheme == HTTPS { "443" } else { "80" })
+}
+
+/// Rebuilds the forwarded family: a trusted peer's fields are kept and added to, anybody else's dropped. `port` is that
+/// of the request's host, if it names one.
+pub(super) fn forward(headers: &mut HeaderMap, peer: &Peer, port: Option<u16>) {
     if peer.trusted {
-        let mut chain: Vec<u8> = Vec::new();
-        for line in headers.get_all(FORWARDED_FOR) {
-            chain.extend_from_slice(line.as_bytes());
-            chain.extend_from_slice(b", ");
-        }
-        chain.extend_from_slice(peer.forwarded_for.as_bytes());
-        let value = HeaderValue::from_bytes(&chain).unwrap_or_else(|_| peer.forwarded_for.clone());
-        headers.insert(FORWARDED_FOR, value);
-    } else {
-        if headers.keys().any(|name| FORWARDED_FAMILY.contains(name)) {
-            remove_listed(headers, &FORWARDED_FAMILY);
-        }
-        headers.insert(FORWARDED_FOR, peer.forwarded_for.clone());
+        extend(headers, peer, port);
+        return;
+    }
+    if headers.keys().any(|name| FORWARDED_FAMILY.contains(name)) {
+        remove_listed(headers, &FORWARDED_FAMILY);
+    }
+    headers.insert(FORWARDED_FOR, peer.forwarded_for.clone());
+    headers.insert(FORWARDED_PROTO, HeaderValue::from_static(peer.scheme));
+    headers.insert(FORWARDED_PORT, peer.port(port));
+    if let Some(host) = headers.get(header::HOST).cloned() {
+        headers.insert(FORWARDED_HOST, host);
+    }
+}
+
+/// Adds what a trusted peer has left out.
+fn extend(headers: &mut HeaderMap, peer: &Peer, port: Option<u16>) {
+    let mut chain: Vec<u8> = Vec::new();
+    for line in headers.get_all(FORWARDED_FOR) {
+        chain.extend_from_slice(line.as_bytes());
+        chain.extend_from_slice(b", ");
+    }
+    chain.extend_from_slice(peer.forwarded_for.as_bytes());
+    let value = HeaderValue::from_bytes(&chain).unwrap_or_else(|_| peer.forwarded_for.clone());
+    headers.insert(FORWARDED_FOR, value);
+    if !headers.contains_key(FORWARDED_PORT) {
+        let port = port_told(headers, peer, port);
+        headers.insert(FORWARDED_PORT, port);
     }
     if !headers.contains_key(FORWARDED_PROTO) {
-        headers.insert(FORWARDED_PROTO, HeaderValue::from_static(proto));
+        headers.insert(FORWARDED_PROTO, HeaderValue::from_static(peer.scheme));
     }
     if !headers.contains_key(FORWARDED_HOST)
         && let Some(host) = headers.get(header::HOST).cloned()
     {
         headers.insert(FORWARDED_HOST, host);
+    }
+}
+
+/// The port that fits what a trusted peer says of host and scheme, where it says nothing of the port.
+fn port_told(headers: &HeaderMap, peer: &Peer, port: Option<u16>) -> HeaderValue {
+    let named = match headers.get(FORWARDED_HOST) {
+        Some(told) => told.to_str().ok().and_then(|told| host::parse(told).ok()?.port),
+        None => port,
+    };
+    match headers.get(FORWARDED_PROTO).map(HeaderValue::as_bytes) {
+        Some(b"https") if named.is_none() => usual_port(HTTPS),
+        Some(b"http") if named.is_none() => usual_port(HTTP),
+        _ => peer.port(named),
     }
 }
 

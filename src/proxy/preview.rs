@@ -16,9 +16,6 @@ use crate::ir::{Action, Redirect, Rule};
 use crate::routing::{Miss, host, path, preflight};
 use crate::telemetry::metrics::Refusal;
 
-/// The scheme of the listeners there are: plain HTTP.
-const SCHEME: &str = "http";
-
 /// An answer that the proxy gives instead of a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
@@ -127,6 +124,8 @@ pub struct Taken<'a> {
     pub parts: &'a Parts,
     /// Its head, judged.
     pub head: &'a Head,
+    /// What the client speaks: `http` or `https`.
+    pub scheme: &'a str,
     /// Bytes of the path that the match covers.
     pub matched: usize,
     /// Bytes that a rewritten path may have.
@@ -138,7 +137,7 @@ impl Taken<'_> {
     fn seen<T>(&self, look: impl FnOnce(&RequestTarget<'_>) -> T) -> T {
         let authority = host::parse(&self.head.authority).ok();
         look(&RequestTarget {
-            scheme: SCHEME,
+            scheme: self.scheme,
             authority: authority.as_ref(),
             path: &self.head.path,
             query: self.parts.uri.query(),

@@ -25,9 +25,6 @@ use crate::publish::{Limiter, RuleRuntime};
 use crate::routing::{self, Miss, Now, preflight};
 use crate::telemetry::metrics::Refusal;
 
-/// The scheme of the listeners there are: plain HTTP.
-const SCHEME: &str = "http";
-
 /// Answers a request. Never fails: what goes wrong becomes an answer.
 pub(super) async fn handle(
     worker: Rc<Worker>,
@@ -117,7 +114,7 @@ async fn answer(
     admit(worker, exchange, rule, found.payload, body.size_hint().lower()).await?;
 
     let target = RequestTarget {
-        scheme: SCHEME,
+        scheme: client.peer.scheme,
         authority: authority.as_ref(),
         path: &path,
         query: parts.uri.query(),
@@ -134,7 +131,7 @@ async fn answer(
             if let Some(uri) = filters::rewritten(rule, &target, &parts.uri)? {
                 parts.uri = uri;
             }
-            prepare(&mut parts, client, rule, id);
+            prepare(&mut parts, client, rule, authority.as_ref().and_then(|authority| authority.port), id);
             let mirrors = mirror::copies(worker, &found.payload.mirrors, &parts, &body);
             filters::edit_request(&mut parts.headers, backend.map_or(&[], |backend| &backend.filters));
             let outbound = Outbound { parts, body, max_body: max_body(worker, rule), mirrors };
@@ -294,12 +291,12 @@ fn max_path(worker: &Worker) -> usize {
     usize::try_from(worker.shared.settings.limits.max_uri_bytes.get()).unwrap_or(usize::MAX)
 }
 
-/// Makes a client's head one for a backend.
-fn prepare(parts: &mut http::request::Parts, client: &Client, rule: &ir::Rule, id: &HeaderValue) {
+/// Makes a client's head one for a backend. `port` is the one that the request's host names.
+fn prepare(parts: &mut http::request::Parts, client: &Client, rule: &ir::Rule, port: Option<u16>, id: &HeaderValue) {
     let headers = &mut parts.headers;
     // Before our own fields are put in: `Connection` must not be able to name them (RFC 9110, section 7.6.1).
     headers::strip_hop_by_hop(headers);
-    headers::forward(headers, &client.peer, SCHEME);
+    headers::forward(headers, &client.peer, port);
     headers.insert(REQUEST_ID, id.clone());
     filters::edit_request(headers, &rule.filters);
     parts.version = Version::HTTP_11;

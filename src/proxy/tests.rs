@@ -4,6 +4,7 @@ mod filters;
 mod harness;
 mod mirrors;
 mod preview;
+mod proxy_protocol;
 
 use std::time::Duration;
 
@@ -28,9 +29,13 @@ async fn a_request_reaches_its_backend_and_the_answer_comes_back() {
     assert_eq!(seen.len(), 1);
     assert!(seen[0].starts_with("GET /a/b?x=%2F HTTP/1.1\r\n"), "{}", seen[0]);
     assert_eq!(host_header(&seen[0]), Some("A.example:8080"));
-    for line in
-        ["x-own: 1", "x-forwarded-for: 127.0.0.1", "x-forwarded-proto: http", "x-forwarded-host: A.example:8080"]
-    {
+    for line in [
+        "x-own: 1",
+        "x-forwarded-for: 127.0.0.1",
+        "x-forwarded-proto: http",
+        "x-forwarded-host: A.example:8080",
+        "x-forwarded-port: 8080",
+    ] {
         assert!(seen[0].contains(line), "{line} missing in {}", seen[0]);
     }
 }

@@ -85,14 +85,39 @@ fn the_drain_has_one_set_of_defaults() {
 }
 
 #[test]
+fn a_listener_has_a_short_and_a_long_form() {
+    let none = Overrides::new();
+    let read =
+        |text: &str| load(Some(file(text).path()), &none, &none).map(|mut settings| settings.listeners.remove(0));
+    let plain = Listener { name: "a".into(), address: any(80), proxy_protocol: false };
+    let proxied = Listener { proxy_protocol: true, ..plain.clone() };
+    assert_eq!(read("listeners: ['a=[::]:80']").unwrap(), plain);
+    assert_eq!(read("listeners: [{name: a, address: '[::]:80'}]").unwrap(), plain);
+    assert_eq!(read("listeners: ['a=[::]:80+proxy']").unwrap(), proxied);
+    let long = "listeners: [{name: a, address: '[::]:80', proxyProtocol: true}]";
+    assert_eq!(read(long).unwrap(), proxied);
+    let flags = overrides(&[("listeners", "a=[::]:80+proxy,b=[::]:81")]);
+    assert_eq!(load(None, &none, &flags).unwrap().listeners[0], proxied);
+    for wrong in ["'a=[::]:80+prox'", "{name: a, address: '[::]:80', proxyProtcol: true}", "{name: a}"] {
+        let error = read(&format!("listeners: [{wrong}]")).unwrap_err().to_string();
+        assert!(error.contains("listeners[0]"), "{error}");
+    }
+}
+
+#[test]
 fn settings_that_cannot_work_are_named() {
     assert_eq!(Settings::default().problems(), [""; 0]);
     let mut settings = Settings { workers: 100_000, ..Settings::default() };
     settings.limits.max_connections = 0;
     settings.admin.operator_address = "0.0.0.0:8082".parse().unwrap();
     settings.listeners.push(settings.listeners[0].clone());
+    settings.listeners[0].proxy_protocol = true;
     let problems = settings.problems();
-    for field in ["workers", "limits.maxConnections", "admin.operatorAddress", "listeners[1]"] {
+    for field in
+        ["workers", "limits.maxConnections", "admin.operatorAddress", "listeners[1]", "listeners[0].proxyProtocol"]
+    {
         assert!(problems.iter().any(|problem| problem.starts_with(field)), "{field} not in {problems:?}");
     }
+    settings.trusted_proxies.push("10.0.0.0/8".parse().unwrap());
+    assert!(!settings.problems().iter().any(|problem| problem.contains("proxyProtocol")));
 }

@@ -74,3 +74,58 @@ fn cookie_lines_stay_in_order() {
     assert!(origin.take().to_ascii_lowercase().contains("cookie: a=1"));
     assert_eq!(gateway.get("r.test/", &["cookie: a=1"]).status, 404);
 }
+
+/// A header of version 2 from 203.0.113.7 to 192.0.2.1:8443, whose client came over TLS or not.
+fn proxy_v2(tls: bool) -> Vec<u8> {
+    let ssl: &[u8] = if tls { &[0x20, 0, 5, 1, 0, 0, 0, 0] } else { &[] };
+    let block = [&[203, 0, 113, 7, 192, 0, 2, 1, 0xdc, 0x04, 0x20, 0xfb], ssl].concat();
+    let length = u8::try_from(block.len()).unwrap();
+    [b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0".as_slice(), &[length], &block].concat()
+}
+
+#[test]
+fn behind_a_load_balancer_host_and_port_agree() {
+    // kubernetes/ingress-nginx#4951 and #4038
+    let origin = Origin::start("s");
+    let rules = "
+  - matches:
+    - path: {type: Prefix, value: /inside}
+      conditions: [{source: ClientIP, operator: Cidr, values: [203.0.113.0/24]}]
+    backends: [{service: s, port: 80}]
+  - filters: [{type: RequestRedirect, requestRedirect: {path: {type: ReplaceFullPath, replaceFullPath: /elsewhere}}}]
+";
+    let gateway = Gateway::with(&(backend(&origin) + &route("r", "[a.test]", rules)), |settings| {
+        settings.listeners[0].proxy_protocol = true;
+        settings.trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
+    });
+    let v1 = b"PROXY TCP4 203.0.113.7 192.0.2.1 56324 8443\r\n".to_vec();
+    let cases = [
+        (v1, "a.test:8443", "http", "8443"),
+        (proxy_v2(true), "a.test:8443", "https", "8443"),
+        (proxy_v2(true), "a.test", "https", "8443"),
+        (proxy_v2(true), "a.test:444", "https", "444"),
+        (proxy_v2(false), "a.test:8443", "http", "8443"),
+    ];
+    for (proxy, host, scheme, port) in cases {
+        let get = |path| format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nx-forwarded-port: 443\r\n\r\n");
+        let mut client = gateway.connect();
+        assert_eq!(client.send([&proxy, get("/inside").as_bytes()].concat()).status, 200);
+        let head = origin.take();
+        for (name, expected) in [
+            ("x-forwarded-host", host),
+            ("x-forwarded-port", port),
+            ("x-forwarded-proto", scheme),
+            ("x-forwarded-for", "203.0.113.7"),
+        ] {
+            assert_eq!(header(&head, name), Some(expected), "{name}: {head}");
+        }
+        let redirect = client.send(get("/other"));
+        assert_eq!(redirect.header("location"), Some(&*format!("{scheme}://{host}/elsewhere")));
+    }
+
+    // Without a load balancer the port is never the listener's own.
+    let gateway =
+        Gateway::start(&(backend(&origin) + &route("r", "[a.test]", "  - {backends: [{service: s, port: 80}]}")));
+    assert_eq!(gateway.get("a.test/", &["x-forwarded-port: 443"]).status, 200);
+    assert_eq!(header(&origin.take(), "x-forwarded-port"), Some("80"));
+}

@@ -47,7 +47,7 @@ impl Gateway {
         let mut settings = Settings {
             manifests: Some(dir.path().to_owned()),
             workers: 2,
-            listeners: vec![Listener { name: "http".into(), address: loopback }],
+            listeners: vec![Listener { name: "http".into(), address: loopback, proxy_protocol: false }],
             ..Settings::default()
         };
         settings.admin.address = loopback;
@@ -87,15 +87,15 @@ impl Gateway {
     }
 
     /// Sends these bytes on a connection of their own and reads one answer.
-    pub(crate) fn send(&self, bytes: &str) -> Answer {
+    pub(crate) fn send(&self, bytes: impl AsRef<[u8]>) -> Answer {
         Connection::open(self.address).send(bytes)
     }
 
     /// A `GET` with further header lines.
     pub(crate) fn get(&self, url: &str, headers: &[&str]) -> Answer {
         let (host, path) = url.split_at(url.find('/').unwrap());
-        let headers: String = headers.iter().flat_map(|line| [line, "\r\n"]).collect();
-        self.send(&format!("GET {path} HTTP/1.1\r\nhost: {host}\r\n{headers}\r\n"))
+        let lines: String = headers.iter().flat_map(|line| [*line, "\r\n"]).collect();
+        self.send(format!("GET {path} HTTP/1.1\r\nhost: {host}\r\n{lines}\r\n"))
     }
 
     /// A connection to the gateway.
@@ -127,8 +127,8 @@ impl Connection {
     }
 
     /// Sends these bytes and reads one answer.
-    pub(crate) fn send(&mut self, bytes: &str) -> Answer {
-        self.0.get_mut().write_all(bytes.as_bytes()).unwrap();
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) -> Answer {
+        self.0.get_mut().write_all(bytes.as_ref()).unwrap();
         let head = read_head(&mut self.0).expect("an answer");
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
         let mut answer = Answer { status, head, body: String::new() };

@@ -1,3 +1,5 @@
+use std::net::SocketAddr;
+
 use super::*;
 
 fn map(lines: &[(&str, &str)]) -> HeaderMap {
@@ -64,13 +66,14 @@ fn forwarded_fields_of_strangers_are_rebuilt() {
         ("forwarded", "for=10.0.0.1"),
     ]);
     assert_eq!(peer.client_ip(&headers, &[]), "192.0.2.7".parse::<IpAddr>().unwrap());
-    forward(&mut headers, &peer, "http");
+    forward(&mut headers, &peer, Some(8080));
     assert_eq!(
         lines(&headers),
         [
             "host: shop.example.com:8080",
             "x-forwarded-for: 192.0.2.7",
             "x-forwarded-host: shop.example.com:8080",
+            "x-forwarded-port: 8080",
             "x-forwarded-proto: http"
         ]
     );
@@ -87,9 +90,67 @@ fn forwarded_fields_of_trusted_peers_are_kept_and_added_to() {
         ("x-forwarded-proto", "https"),
     ]);
     assert_eq!(peer.client_ip(&headers, &trusted), "203.0.113.5".parse::<IpAddr>().unwrap());
-    forward(&mut headers, &peer, "http");
+    forward(&mut headers, &peer, None);
     assert_eq!(headers["x-forwarded-for"], "6.6.6.6, 203.0.113.5, 10.0.0.8, 10.0.0.9");
     assert_eq!(headers["x-forwarded-proto"], "https");
+    assert_eq!(headers["x-forwarded-port"], "443", "it fits the scheme that the peer told");
+}
+
+#[test]
+fn the_port_is_the_one_that_the_client_used() {
+    let addresses = |port| Some((SocketAddr::from(([192, 0, 2, 7], 1)), SocketAddr::from(([192, 0, 2, 1], port))));
+    let told = |addresses, tls| Peer::told(&proxy_protocol::Header { addresses, tls }, [10, 0, 0, 9].into(), &[]);
+    let direct = Peer::new([192, 0, 2, 7].into(), &[]);
+    for (peer, named, expected) in [
+        (&direct, None, "80"),
+        (&direct, Some(8080), "8080"),
+        (&direct, Some(8080), "8080"),
+        (&direct, Some(443), "443"),
+        (&direct, None, "80"),
+        (&told(addresses(8443), true), None, "8443"),
+        (&told(addresses(8443), true), Some(443), "443"),
+        (&told(addresses(0), true), None, "443"),
+        (&told(None, true), None, "443"),
+        (&told(None, false), None, "80"),
+    ] {
+        let mut headers = map(&[("x-forwarded-port", "1"), ("x-forwarded-port", "2")]);
+        forward(&mut headers, peer, named);
+        let ports: Vec<_> = headers.get_all("x-forwarded-port").iter().collect();
+        assert_eq!(ports, [expected], "{peer:?} {named:?}");
+    }
+}
+
+#[test]
+fn the_port_fits_what_a_trusted_peer_tells() {
+    let peer = Peer::new([10, 0, 0, 9].into(), &["10.0.0.0/8".parse().unwrap()]);
+    for (told, named, expected) in [
+        (&[("x-forwarded-port", "1")][..], Some(8080), "1"),
+        (&[("x-forwarded-host", "a.test:8443"), ("x-forwarded-proto", "https")], Some(8080), "8443"),
+        (&[("x-forwarded-host", "a.test"), ("x-forwarded-proto", "https")], Some(8080), "443"),
+        (&[("x-forwarded-host", "a.test, b.test"), ("x-forwarded-proto", "http")], Some(8080), "80"),
+        (&[("x-forwarded-proto", "https")], Some(8080), "8080"),
+        (&[("x-forwarded-proto", "wss")], None, "80"),
+        (&[], Some(8080), "8080"),
+    ] {
+        let mut headers = map(told);
+        forward(&mut headers, &peer, named);
+        assert_eq!(headers["x-forwarded-port"], expected, "{told:?}");
+    }
+}
+
+#[test]
+fn who_a_load_balancer_tells_of_is_the_peer() {
+    let trusted: Vec<IpNet> = vec!["10.0.0.0/8".parse().unwrap()];
+    let balancer: IpAddr = [10, 0, 0, 9].into();
+    let of = |source: &str| {
+        let addresses = Some((source.parse().unwrap(), "192.0.2.1:443".parse().unwrap()));
+        Peer::told(&proxy_protocol::Header { addresses, tls: true }, balancer, &trusted)
+    };
+    let client = of("[::ffff:203.0.113.7]:1");
+    assert_eq!((client.ip.to_string().as_str(), client.trusted, client.scheme), ("203.0.113.7", false, "https"));
+    assert!(of("10.1.1.1:1").trusted, "a proxy in front of the load balancer");
+    let unknown = Peer::told(&proxy_protocol::Header::default(), balancer, &trusted);
+    assert_eq!((unknown.ip, unknown.trusted, unknown.scheme), (balancer, false, "http"));
 }
 
 #[test]

@@ -106,6 +106,11 @@ pub(super) struct Gateway {
 impl Gateway {
     /// Serves these Selectors.
     pub(super) async fn start(selectors: Vec<ir::Selector>) -> Self {
+        Self::with(selectors, |_| {}).await
+    }
+
+    /// The same with other settings.
+    pub(super) async fn with(selectors: Vec<ir::Selector>, change: impl FnOnce(&mut Settings)) -> Self {
         const WORKERS: usize = 2;
         let second = Duration::from_secs(1);
         let drain = DrainSettings {
@@ -124,10 +129,13 @@ impl Gateway {
         let served = tables.served();
         let (updates, received) = mpsc::channel(16);
         tokio::spawn(tables.run(received));
-        let listener = Listener { name: "http".to_owned(), address: "127.0.0.1:0".parse().unwrap() };
-        let bound = Bound::bind(&listener, ListenerIndex(0), metrics.listener("http")).unwrap();
+        let listener =
+            Listener { name: "http".to_owned(), address: "127.0.0.1:0".parse().unwrap(), proxy_protocol: false };
+        let mut settings = Settings { listeners: vec![listener], ..Settings::default() };
+        change(&mut settings);
+        let bound = Bound::bind(&settings.listeners[0], ListenerIndex(0), metrics.listener("http")).unwrap();
         let address = bound.address;
-        let shared = Shared::new(Settings::default(), WORKERS, published, lifecycle, metrics);
+        let shared = Shared::new(settings, WORKERS, published, lifecycle, metrics);
         let mut gateway = Self { address, shared, updates, served, signals: mpsc::channel(1).0, workers: None };
         gateway.serve(selectors).await;
         bound.listen().unwrap();
@@ -255,8 +263,8 @@ pub(super) struct Client {
 
 impl Client {
     /// Writes bytes.
-    pub(super) async fn write(&mut self, bytes: &str) {
-        self.stream.write_all(bytes.as_bytes()).await.unwrap();
+    pub(super) async fn write(&mut self, bytes: impl AsRef<[u8]>) {
+        self.stream.write_all(bytes.as_ref()).await.unwrap();
     }
 
     /// Reads until what came ends a message or the connection; gives it as text.

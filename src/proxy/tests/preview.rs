@@ -28,7 +28,7 @@ fn told(gateway: &Gateway, parts: &http::request::Parts) -> Result<String, Refus
         now: Now::At(std::time::SystemTime::UNIX_EPOCH),
     };
     let found = snapshot.table.find(ListenerIndex(0), &request)?;
-    let taken = Taken { parts, head: &head, matched: found.matched_prefix_len(), max_path: 8 << 10 };
+    let taken = Taken { parts, head: &head, scheme: "http", matched: found.matched_prefix_len(), max_path: 8 << 10 };
     match &found.rule.action {
         Action::Redirect(redirect) => preview::redirect(redirect, taken),
         _ => preview::upstream(found.rule, taken).map(|(target, host)| format!("{target} {host}")),

@@ -40,6 +40,10 @@ labels! {
         UriTooLong => "uri-too-long",
         /// Too many or too large header fields.
         HeadersTooLarge => "headers-too-large",
+        /// A connection to a listener with PROXY protocol from a source that is not trusted.
+        ProxyUntrusted => "proxy-untrusted",
+        /// A connection to such a listener that does not begin with a PROXY header.
+        ProxyHeader => "proxy-header",
         /// The head did not arrive in time.
         HeaderTimeout => "header-timeout",
         /// The body is over the limit.
