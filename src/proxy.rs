@@ -12,6 +12,7 @@ mod error;
 mod exchange;
 mod filters;
 mod forward;
+mod head;
 mod headers;
 mod io;
 mod mirror;

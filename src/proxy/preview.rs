@@ -2,14 +2,15 @@
 
 use std::net::IpAddr;
 
+use http::Method;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::request::Parts;
-use http::{Method, Version};
 use ipnet::IpNet;
 
 use super::cors;
 use super::error::{Failure, status};
 use super::filters;
+use super::head;
 use super::headers::Peer;
 use super::target::{LocationError, RequestTarget, location};
 use crate::ir::{Action, Redirect, Rule};
@@ -66,7 +67,7 @@ pub struct Head {
 
 /// Judges a request's head as the proxy does, and brings host and path into their one form.
 pub fn judge(parts: &Parts, max_uri: u64) -> Result<Head, Refused> {
-    let authority = authority(parts, max_uri)?;
+    let authority = head::authority(parts, max_uri)?;
     let host = match &*authority {
         "" => String::new(),
         named => {
@@ -77,39 +78,6 @@ pub fn judge(parts: &Parts, max_uri: u64) -> Result<Head, Refused> {
     let path = path::normalise(parts.uri.path()).map_err(|e| Refused::because(Refusal::BadPath, e))?;
     let path = path.into_owned();
     Ok(Head { authority, host, path })
-}
-
-fn authority(parts: &Parts, max_uri: u64) -> Result<String, Refused> {
-    if parts.method == Method::CONNECT {
-        return Err(Refused::because(Refusal::NotImplemented, "CONNECT is not served"));
-    }
-    let length = parts.uri.path_and_query().map_or(0, |p| p.as_str().len() as u64);
-    if length > max_uri {
-        return Err(Refused::because(Refusal::UriTooLong, format!("the target has {length} bytes, at most {max_uri}")));
-    }
-    if let Some(expect) = parts.headers.get(header::EXPECT)
-        && !expect.as_bytes().eq_ignore_ascii_case(b"100-continue")
-    {
-        return Err(Refused::because(Refusal::ExpectationFailed, "Expect knows 100-continue alone"));
-    }
-    let mut hosts = parts.headers.get_all(header::HOST).iter();
-    let host = hosts.next();
-    if hosts.next().is_some() {
-        return Err(Refused::because(Refusal::BadRequest, "there is more than one Host"));
-    }
-    if let Some(authority) = parts.uri.authority() {
-        if authority.as_str().contains('@') {
-            return Err(Refused::because(Refusal::BadRequest, "there is user information in the target"));
-        }
-        return Ok(authority.as_str().to_owned());
-    }
-    match host.map(HeaderValue::to_str) {
-        Some(Ok("")) => Err(Refused::because(Refusal::NoHost, "Host is empty")),
-        Some(Ok(host)) => Ok(host.to_owned()),
-        Some(Err(error)) => Err(Refused::because(Refusal::BadRequest, error)),
-        None if parts.version <= Version::HTTP_10 => Ok(String::new()),
-        None => Err(Refused::because(Refusal::NoHost, "there is no Host")),
-    }
 }
 
 /// The client's address: `peer`, or what it reports if it is among `trusted`.

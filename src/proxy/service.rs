@@ -7,7 +7,7 @@ use std::time::{Instant, SystemTime};
 
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
-use http::{Method, Request, Response, Version};
+use http::{Request, Response, Version};
 use hyper::body::{Body as _, Incoming};
 
 use super::Worker;
@@ -17,6 +17,7 @@ use super::cors::{self, Grant};
 use super::error::Failure;
 use super::exchange::Exchange;
 use super::forward::{self, Outbound};
+use super::head;
 use super::headers::{self, REQUEST_ID};
 use super::target::{self, LocationError, RequestTarget};
 use super::{filters, mirror};
@@ -148,43 +149,15 @@ async fn answer(
 
 /// Refuses heads that are ambiguous or not served, and brings `Host` into its one form. Gives the authority.
 fn judge_head(worker: &Worker, parts: &mut http::request::Parts) -> Result<String, Failure> {
-    if parts.method == Method::CONNECT {
-        return Err(Failure::because(Refusal::NotImplemented, "CONNECT"));
-    }
-    let max_uri = worker.shared.settings.limits.max_uri_bytes.get();
-    let length = parts.uri.path_and_query().map_or(0, |p| p.as_str().len() as u64);
-    if length > max_uri {
-        return Err(Failure::because(Refusal::UriTooLong, length));
-    }
-    if let Some(expect) = parts.headers.get(header::EXPECT) {
-        if !expect.as_bytes().eq_ignore_ascii_case(b"100-continue") {
-            return Err(Failure::new(Refusal::ExpectationFailed));
-        }
-        // hyper answers 100 when the backend begins to take the body; the backend must not do it too.
-        parts.headers.remove(header::EXPECT);
-    }
-    let mut hosts = parts.headers.get_all(header::HOST).iter();
-    let host = hosts.next();
-    if hosts.next().is_some() {
-        return Err(Failure::because(Refusal::BadRequest, "more than one Host"));
-    }
+    let authority = head::authority(parts, worker.shared.settings.limits.max_uri_bytes.get())?;
+    // hyper answers 100 when the backend begins to take the body; the backend must not do it too.
+    parts.headers.remove(header::EXPECT);
     // RFC 9112, section 3.2.2: the authority of an absolute target replaces Host.
-    if let Some(authority) = parts.uri.authority() {
-        if authority.as_str().contains('@') {
-            return Err(Failure::because(Refusal::BadRequest, "user information in the target"));
-        }
-        let authority = authority.as_str().to_owned();
+    if parts.uri.authority().is_some() {
         let value = HeaderValue::from_str(&authority).map_err(|e| Failure::because(Refusal::BadRequest, e))?;
         parts.headers.insert(header::HOST, value);
-        return Ok(authority);
     }
-    match host.map(HeaderValue::to_str) {
-        Some(Ok("")) => Err(Failure::because(Refusal::NoHost, "an empty Host")),
-        Some(Ok(host)) => Ok(host.to_owned()),
-        Some(Err(error)) => Err(Failure::because(Refusal::BadRequest, error)),
-        None if parts.version <= Version::HTTP_10 => Ok(String::new()),
-        None => Err(Failure::because(Refusal::NoHost, "no Host")),
-    }
+    Ok(authority)
 }
 
 /// Bytes that a request's body may have: the rule's limit, else the gateway's.

@@ -1,0 +1,43 @@
+//! What a request's head must be before anything is looked up.
+
+use http::header::{self, HeaderValue};
+use http::request::Parts;
+use http::{Method, Version};
+
+use super::error::Failure;
+use crate::telemetry::metrics::Refusal;
+
+/// The host and port that a request is for, as the client sent them; empty where a client of HTTP/1.0 names none.
+/// Refuses heads that are ambiguous or not served. `max_uri` is in bytes.
+pub(super) fn authority(parts: &Parts, max_uri: u64) -> Result<String, Failure> {
+    if parts.method == Method::CONNECT {
+        return Err(Failure::because(Refusal::NotImplemented, "CONNECT is not served"));
+    }
+    let length = parts.uri.path_and_query().map_or(0, |p| p.as_str().len() as u64);
+    if length > max_uri {
+        return Err(Failure::because(Refusal::UriTooLong, format!("the target has {length} bytes, at most {max_uri}")));
+    }
+    if let Some(expect) = parts.headers.get(header::EXPECT)
+        && !expect.as_bytes().eq_ignore_ascii_case(b"100-continue")
+    {
+        return Err(Failure::because(Refusal::ExpectationFailed, "Expect knows 100-continue alone"));
+    }
+    let mut hosts = parts.headers.get_all(header::HOST).iter();
+    let host = hosts.next();
+    if hosts.next().is_some() {
+        return Err(Failure::because(Refusal::BadRequest, "there is more than one Host"));
+    }
+    if let Some(authority) = parts.uri.authority() {
+        if authority.as_str().contains('@') {
+            return Err(Failure::because(Refusal::BadRequest, "there is user information in the target"));
+        }
+        return Ok(authority.as_str().to_owned());
+    }
+    match host.map(HeaderValue::to_str) {
+        Some(Ok("")) => Err(Failure::because(Refusal::NoHost, "Host is empty")),
+        Some(Ok(host)) => Ok(host.to_owned()),
+        Some(Err(error)) => Err(Failure::because(Refusal::BadRequest, error)),
+        None if parts.version <= Version::HTTP_10 => Ok(String::new()),
+        None => Err(Failure::because(Refusal::NoHost, "there is no Host")),
+    }
+}
