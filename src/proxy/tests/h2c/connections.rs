@@ -1,0 +1,138 @@
+//! Connections to backends: when they begin, who shares them, when they end.
+
+use std::time::Duration;
+
+use h2::Reason;
+
+use super::super::harness::{self, Gateway, Reply, refusing_address, selector, service_rule};
+use super::origin::{Call, Origin};
+use super::{GET, SERVICE, connections, gateway, gateway_with, retries};
+
+async fn answers(call: Call) {
+    call.answer();
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_cancels_its_stream_and_no_other() {
+    let origin =
+        Origin::start(
+            None,
+            |call: Call| async move { if call.number == 0 { call.never().await } else { call.answer() } },
+        )
+        .await;
+    let gateway = gateway(&origin).await;
+    let mut leaving = gateway.connect().await;
+    leaving.write(GET).await;
+    origin.wait_for(|origin| origin.heads().len() == 1).await;
+    drop(leaving);
+    origin.wait_for(|origin| origin.cancelled() == [Reason::CANCEL]).await;
+    for _ in 0..10 {
+        assert!(gateway.send("GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await.contains("ok"));
+    }
+    assert!(origin.accepted() <= 2, "one for each worker");
+    assert_eq!(origin.open(), origin.accepted());
+}
+
+#[tokio::test]
+async fn a_backend_that_does_not_speak_http2_is_one_that_cannot_be_connected_to() {
+    let http1 = harness::Origin::start(Reply::always("HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")).await;
+    let gateway = Gateway::start(vec![selector(vec![service_rule("/", SERVICE)])]).await;
+    gateway.endpoints(SERVICE, &[http1.address]).await;
+    let answer = gateway.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 502 ") && answer.contains("connect-failed"), "{answer}");
+    assert!(http1.requests().iter().all(|request| !request.contains("POST")), "{:?}", http1.requests());
+
+    // Nor one that says nothing.
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut rule = service_rule("/", SERVICE);
+    rule.timeouts.connect = Duration::from_millis(50);
+    let gateway = Gateway::start(vec![selector(vec![rule])]).await;
+    gateway.endpoints(SERVICE, &[silent.local_addr().unwrap()]).await;
+    let answer = gateway.send(GET).await;
+    assert!(answer.starts_with("HTTP/1.1 504 ") && answer.contains("connect-timeout"), "{answer}");
+}
+
+#[tokio::test]
+async fn another_endpoint_takes_what_one_cannot() {
+    let origin = Origin::start(None, answers).await;
+    let gateway = Gateway::start(vec![selector(vec![service_rule("/", SERVICE)])]).await;
+    gateway.endpoints(SERVICE, &[refusing_address(), origin.address]).await;
+    let post = "POST / HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+    super::all_succeed(&gateway, 20, post).await;
+    assert!(retries(&gateway, "connect-failure") >= 1.0);
+}
+
+#[tokio::test]
+async fn connections_end_when_they_are_not_used() {
+    let origin = Origin::start(None, answers).await;
+    let gateway = gateway_with(&[&origin], |rule| rule.upstream.idle_timeout = Duration::from_millis(1)).await;
+    super::all_succeed(&gateway, 10, GET).await;
+    origin.wait_for(|origin| origin.open() == 0).await;
+    gateway.wait_for(|gateway| connections(gateway, "idle") + connections(gateway, "active") == 0.0).await;
+}
+
+#[tokio::test]
+async fn connections_end_with_their_lifetime_and_their_last_stream() {
+    let origin =
+        Origin::start(
+            None,
+            |call: Call| async move { if call.number == 0 { call.never().await } else { call.answer() } },
+        )
+        .await;
+    let gateway = gateway_with(&[&origin], |rule| rule.upstream.max_lifetime = Duration::from_millis(1)).await;
+    let mut held = gateway.connect().await;
+    held.write(GET).await;
+    origin.wait_for(|origin| origin.heads().len() == 1).await;
+    // Once its time is over, others get one of their own.
+    let mut client = gateway.connect().await;
+    while !origin.heads().iter().skip(1).any(|head| head.connection >= 2) {
+        assert!(client.exchange("GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.starts_with("HTTP/1.1 200 "));
+    }
+    assert_eq!(origin.cancelled(), []);
+    drop(held);
+    origin.wait_for(|origin| origin.cancelled() == [Reason::CANCEL]).await;
+}
+
+#[tokio::test]
+async fn an_endpoint_that_leaves_finishes_what_it_has() {
+    let gate = std::sync::Arc::new(tokio::sync::Semaphore::new(0));
+    let held = std::sync::Arc::clone(&gate);
+    let origin = Origin::start(None, move |call: Call| {
+        let held = std::sync::Arc::clone(&held);
+        async move {
+            let _pass = held.acquire().await.unwrap();
+            call.answer();
+        }
+    })
+    .await;
+    let other = Origin::start(None, answers).await;
+    let gateway = gateway(&origin).await;
+    let mut client = gateway.connect().await;
+    client.write(GET).await;
+    origin.wait_for(|origin| origin.heads().len() == 1).await;
+    gateway.endpoints(SERVICE, &[other.address]).await;
+    super::all_succeed(&gateway, 10, "GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await;
+    assert_eq!((origin.heads().len(), other.heads().len()), (1, 10));
+    gate.add_permits(1);
+    assert!(client.read_until("ok").await.starts_with("HTTP/1.1 200 "));
+    origin.wait_for(|origin| origin.open() == 0).await;
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_fails_its_streams_by_the_rules() {
+    // Takes requests and closes without a word: safe ones are sent once more, others are not.
+    let origin = Origin::start(None, |call: Call| async move {
+        match call.number {
+            0 | 1 => call.abort(),
+            _ => call.answer(),
+        }
+    })
+    .await;
+    let gateway = gateway(&origin).await;
+    let answer = gateway.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 502 ") && answer.contains("upstream-reset"), "{answer}");
+    assert_eq!(origin.heads().len(), 1);
+    let answer = gateway.send("GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    assert_eq!(origin.heads().len(), 3);
+}
