@@ -125,15 +125,16 @@ where
         };
         let wait = async {
             loop {
+                // Also at first: one may have closed before it was known that somebody waits.
+                if let Some(permit) = Permit::take(&self.account, limits.max_connections) {
+                    return self.open(permit, limits, connect_timeout, now_ms).await;
+                }
                 let (sender, receiver) = oneshot::channel();
                 self.queue(sender);
                 tokio::select! {
                     biased;
                     link = receiver => if let Ok(link) = link { return Ok(link) },
                     () = self.account.endpoint.released.notified() => {}
-                }
-                if let Some(permit) = Permit::take(&self.account, limits.max_connections) {
-                    return self.open(permit, limits, connect_timeout, now_ms).await;
                 }
             }
         };

@@ -1,8 +1,8 @@
 //! Connections that carry many requests at a time: HTTP/2 (RFC 9113).
 //!
 //! Built on the `h2` crate itself and not on hyper's client. That one has two tasks and two channels for each request,
-//! learns of a GOAWAY only from the next request, does not tell what an endpoint never processed, and takes
-//! RST_STREAM with NO_ERROR in the middle of a body for its end.
+//! learns of a `GOAWAY` only from the next request, does not tell what an endpoint never processed, and takes
+//! `RST_STREAM` with `NO_ERROR` in the middle of a body for its end.
 
 mod connect;
 mod message;
@@ -213,6 +213,9 @@ impl Connections {
             if let Ok(outcome) = receiver.await {
                 return outcome;
             }
+            if let Some(lease) = self.take(self.now_ms.get()) {
+                return Ok(lease);
+            }
         }
         if self.retired.get() {
             return Err(has_left());
@@ -223,6 +226,8 @@ impl Connections {
         };
         let wait = async {
             let mut receiver = self.waiting.borrow_mut().enter();
+            // One may have closed before it was known that somebody waits.
+            self.begin();
             loop {
                 if self.open.borrow().is_empty() {
                     endpoint.starving.store(true, Ordering::Release);
@@ -230,11 +235,7 @@ impl Connections {
                 tokio::select! {
                     biased;
                     outcome = &mut receiver => return outcome.unwrap_or_else(|_| Err(has_left())),
-                    () = endpoint.released.notified() => {
-                        if !self.connecting.get() {
-                            self.begin();
-                        }
-                    }
+                    () = endpoint.released.notified() => { self.begin(); }
                 }
             }
         };
@@ -244,10 +245,10 @@ impl Connections {
         }
     }
 
-    /// Begins to make a connection, if there may be one more.
+    /// Begins to make a connection, if none is being made and there may be one more.
     fn begin(self: &Rc<Self>) -> bool {
         let terms = self.terms.get();
-        if self.retired.get() {
+        if self.retired.get() || self.connecting.get() {
             return false;
         }
         let Some(permit) = Permit::take(&self.account, terms.limits.max_connections) else { return false };

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use h2::SendStream;
+use h2::{Reason, SendStream};
 use http::HeaderMap;
 use tokio::io::AsyncWriteExt as _;
 
 use super::super::harness::Client;
 use super::origin::{Call, Origin};
-use super::{GET, gateway};
+use super::{GET, gateway, gateway_with};
 
 const BLOCK: usize = 16 << 10;
 const LARGE: usize = 64 << 20;
@@ -108,7 +108,7 @@ async fn a_backend_that_does_not_read_holds_up_its_own_request_only() {
         while call.body.flow_control().used_capacity() < 60_000 {
             tokio::task::yield_now().await;
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     })
     .await;
     let gateway = gateway(&origin).await;
@@ -141,6 +141,34 @@ async fn large_bodies_arrive_whole_both_ways() {
     assert!(answer.ends_with("\r\n0\r\n\r\n"));
     let body = answer.split_once("\r\n\r\n").unwrap().1;
     assert_eq!(body.bytes().filter(|byte| *byte == b'x').count(), length);
+}
+
+#[tokio::test]
+async fn a_body_that_is_wrong_cancels_its_stream() {
+    let origin = Origin::start(None, Call::never).await;
+    let gateway = gateway_with(&[&origin], |rule| rule.limits.max_body_bytes = Some(8)).await;
+    let cases = [("9\r\n123456789\r\n", "413 "), ("5\r\n12345\r\nnonsense\r\n", "400 ")];
+    for (number, (chunks, status)) in cases.into_iter().enumerate() {
+        let mut client = gateway.connect().await;
+        client.write("PUT / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n").await;
+        origin.wait_for(|origin| origin.heads().len() > number).await;
+        client.write(chunks).await;
+        let answer = client.rest_or_reset().await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{answer}");
+    }
+    origin.wait_for(|origin| origin.cancelled() == [Reason::CANCEL, Reason::CANCEL]).await;
+    assert_eq!(origin.open(), origin.accepted());
+}
+
+#[tokio::test]
+async fn interim_answers_are_not_the_answer() {
+    let origin = Origin::start(None, |mut call: Call| async move {
+        call.interim(103);
+        call.answer();
+    })
+    .await;
+    let answer = gateway(&origin).await.send(GET).await;
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("ok"), "{answer}");
 }
 
 #[tokio::test]

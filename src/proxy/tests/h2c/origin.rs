@@ -30,7 +30,6 @@ struct State {
     cancelled: Mutex<Vec<Reason>>,
     changed: Notify,
     leaving: Notify,
-    aborting: Notify,
 }
 
 /// A request's head, and on which connection it came.
@@ -48,6 +47,7 @@ pub(super) struct Call {
     pub(super) number: usize,
     pub(super) body: RecvStream,
     respond: SendResponse<Bytes>,
+    aborting: Arc<Notify>,
     state: Arc<State>,
 }
 
@@ -56,6 +56,11 @@ impl Call {
     pub(super) fn answer(self) {
         let mut stream = self.begin(&[("content-length", "2")]);
         let _ = stream.send_data(Bytes::from_static(b"ok"), true);
+    }
+
+    /// Sends an interim answer.
+    pub(super) fn interim(&mut self, status: u16) {
+        self.respond.send_informational(Response::builder().status(status).body(()).unwrap()).unwrap();
     }
 
     /// Sends the head of an answer that goes on.
@@ -86,9 +91,10 @@ impl Call {
         self.state.leaving.notify_waiters();
     }
 
-    /// Has every connection end here and now.
-    pub(super) fn abort(&self) {
-        self.state.aborting.notify_waiters();
+    /// Has its connection end here and now.
+    pub(super) async fn abort(self) {
+        self.aborting.notify_one();
+        std::future::pending::<()>().await;
     }
 
     /// Never answers; notes how the stream ends.
@@ -173,6 +179,7 @@ where
 {
     let number = state.accepted.fetch_add(1, Ordering::SeqCst);
     state.open.fetch_add(1, Ordering::SeqCst);
+    let aborting = Arc::new(Notify::new());
     let mut builder = h2::server::Builder::new();
     if let Some(max) = max_streams {
         builder.max_concurrent_streams(max);
@@ -182,10 +189,10 @@ where
             tokio::select! {
                 accepted = connection.accept() => {
                     let Some(Ok((request, respond))) = accepted else { break };
-                    tokio::spawn(serve(note(&state, number, request, respond)));
+                    tokio::spawn(serve(note(&state, number, request, respond, &aborting)));
                 }
                 () = state.leaving.notified() => connection.graceful_shutdown(),
-                () = state.aborting.notified() => break,
+                () = aborting.notified() => break,
             }
         }
     }
@@ -193,12 +200,18 @@ where
     state.changed.notify_waiters();
 }
 
-fn note(state: &Arc<State>, connection: usize, request: Request<RecvStream>, respond: SendResponse<Bytes>) -> Call {
+fn note(
+    state: &Arc<State>,
+    connection: usize,
+    request: Request<RecvStream>,
+    respond: SendResponse<Bytes>,
+    aborting: &Arc<Notify>,
+) -> Call {
     let (head, body) = request.into_parts();
     let head =
         Head { connection, method: head.method.to_string(), uri: head.uri.to_string(), headers: head.headers.clone() };
     let mut heads = state.heads.lock();
     heads.push(head);
     state.changed.notify_waiters();
-    Call { number: heads.len() - 1, body, respond, state: Arc::clone(state) }
+    Call { number: heads.len() - 1, body, respond, aborting: Arc::clone(aborting), state: Arc::clone(state) }
 }

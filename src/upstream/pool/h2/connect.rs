@@ -21,11 +21,17 @@ use crate::ir::UpstreamLimits;
 /// Bytes of an answer's body that are taken in before its client reads them.
 const STREAM_WINDOW: u32 = 128 << 10;
 /// The windows of all streams together: slow clients must not keep the others of their connection waiting.
-const CONNECTION_WINDOW: u32 = STREAM_WINDOW * MAX_STREAMS as u32;
+const CONNECTION_WINDOW: u32 = STREAM_WINDOW * 256;
+const _: () = assert!(CONNECTION_WINDOW as usize == STREAM_WINDOW as usize * MAX_STREAMS);
 /// Bytes of a request's body that wait for the peer's windows.
 const SEND_BUFFER: usize = 64 << 10;
 /// Stands for the peer's limit of streams until its SETTINGS have come, and is none that they can say.
 const UNKNOWN: usize = usize::MAX - 1;
+
+/// The kind of error of a peer that took the connection and said goodbye.
+const LEFT: io::ErrorKind = io::ErrorKind::ConnectionAborted;
+/// How often a peer may do so before it counts as one that cannot be connected to.
+const MAX_LEFT: u32 = 2;
 
 /// How connections are made and kept.
 #[derive(Clone, Copy, Default)]
@@ -40,9 +46,16 @@ pub(super) struct Terms {
 pub(super) async fn open(pool: &Rc<Connections>, permit: Permit, terms: Terms) -> Result<Rc<Connection>, AcquireError> {
     let written = Rc::new(Cell::new(0));
     let establish = async {
-        let stream = pool.account.tcp().await?;
-        watch_peer(&stream)?;
-        establish(Counted { stream, written: Rc::clone(&written) }).await
+        let mut left = 0;
+        loop {
+            let stream = pool.account.tcp().await?;
+            watch_peer(&stream)?;
+            match establish(Counted { stream, written: Rc::clone(&written) }).await {
+                // It is there and wants to be left: who takes its place may listen already.
+                Err(error) if error.kind() == LEFT && left < MAX_LEFT => left += 1,
+                outcome => return outcome,
+            }
+        }
     };
     let (send, driver) = pool.account.connecting(terms.connect_timeout, establish).await?;
     let (now_ms, idle_for_ms) = (pool.now_ms.get(), millis(terms.limits.idle_timeout));
@@ -73,18 +86,22 @@ async fn establish(io: Counted) -> io::Result<(client::SendRequest<Bytes>, Drive
         .initial_max_send_streams(UNKNOWN)
         .initial_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_header_list_size(MAX_RESPONSE_HEAD as u32)
+        .max_header_list_size(u32::try_from(MAX_RESPONSE_HEAD).unwrap_or(u32::MAX))
         .max_send_buffer_size(SEND_BUFFER)
         // Clients that leave cancel streams, of which frames may still be under way: no error of the peer's, and
         // counted by the crate over a connection's whole life.
         .max_concurrent_reset_streams(MAX_STREAMS)
         .max_local_error_reset_streams(None);
-    let (send, mut driver) = builder.handshake(io).await.map_err(io::Error::other)?;
+    let (mut send, mut driver) = builder.handshake(io).await.map_err(io::Error::other)?;
     poll_fn(|cx| match Pin::new(&mut driver).poll(cx) {
-        Poll::Ready(Ok(())) => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+        Poll::Ready(Ok(())) => Poll::Ready(Err(LEFT.into())),
         Poll::Ready(Err(error)) => Poll::Ready(Err(io::Error::other(error))),
-        Poll::Pending if driver.max_concurrent_send_streams() == UNKNOWN => Poll::Pending,
-        Poll::Pending => Poll::Ready(Ok(())),
+        Poll::Pending => match driver.max_concurrent_send_streams() {
+            UNKNOWN => Poll::Pending,
+            // More connections of the same kind would be of no more use.
+            0 => Poll::Ready(Err(io::Error::other("the peer takes no streams"))),
+            1.. => send.poll_ready(cx).map_err(|_| LEFT.into()),
+        },
     })
     .await?;
     Ok((send, driver))

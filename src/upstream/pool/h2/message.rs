@@ -38,7 +38,7 @@ const GRPC_TRAILERS: HeaderValue = HeaderValue::from_static("grpc-status, grpc-m
 pub(super) fn request(mut parts: request::Parts) -> Request<()> {
     let headers = &mut parts.headers;
     remove(headers, &CONNECTION_FIELDS);
-    if headers.get(header::TE).is_some_and(|te| te != "trailers") {
+    if headers.get_all(header::TE).iter().any(|te| te != "trailers") {
         headers.remove(header::TE);
     }
     let authority = headers.get(header::HOST).and_then(|host| Authority::try_from(host.as_bytes()).ok());

@@ -53,16 +53,20 @@ where
     /// Sends a request and waits for the head of its answer. Interim answers are not passed on.
     pub(in super::super) async fn send(&mut self, request: Request<B>) -> Result<Response<Received>, SendError<B>> {
         let connection = &self.lease.connection;
-        let mut send = connection.send.borrow().clone();
-        // Never pending: that, it would be only after a stream of this very handle.
-        if let Err(error) = poll_fn(|cx| send.poll_ready(cx)).await {
-            return Err(SendError::Unsent(Box::new(request), error.into()));
+        let mut handle = connection.send.borrow().clone();
+        // Never pending: that it would be only after a stream of this very handle.
+        if let Err(error) = poll_fn(|cx| handle.poll_ready(cx)).await {
+            return Err(if error.is_go_away() && error.is_remote() {
+                SendError::Unprocessed(Some(request.into_body()), error.into())
+            } else {
+                SendError::Unsent(Box::new(request), error.into())
+            });
         }
         let written = connection.written.get();
         let (parts, body) = request.into_parts();
         let ends = body.is_end_stream();
-        let sent = send.send_request(message::request(parts), ends);
-        drop(send);
+        let sent = handle.send_request(message::request(parts), ends);
+        drop(handle);
         let (response, stream) = sent.map_err(|error| SendError::Broken(error.into()))?;
         if !ends {
             self.upload = Some(Upload(tokio::task::spawn_local(upload(body, stream))));
