@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::future::Either;
 use http::{Request, Response};
 use http_body::Body;
 
@@ -299,11 +300,12 @@ where
         }
     }
 
-    /// Sends a request and waits for the head of its answer. A future dropped before cancels the request.
-    pub async fn send(&mut self, request: Request<B>) -> Result<Response<Received>, SendError<B>> {
+    /// Sends a request; then waits for the head of its answer. Dropped before, the future cancels the request.
+    pub fn send(&mut self, request: Request<B>) -> impl Future<Output = Result<Response<Received>, SendError<B>>> {
+        // Neither future holds the request, which is a large thing to carry about.
         match self {
-            Self::H1(link) => link.send(request).await,
-            Self::H2(link) => link.send(request).await,
+            Self::H1(link) => Either::Left(link.send(request)),
+            Self::H2(link) => Either::Right(link.send(request)),
         }
     }
 }

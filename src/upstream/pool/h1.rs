@@ -171,15 +171,21 @@ impl<B> Link<B>
 where
     B: Body<Data = Bytes> + 'static,
 {
-    /// Sends a request and waits for the head of its answer.
-    pub(super) async fn send(&mut self, request: Request<B>) -> Result<Response<Received>, SendError<B>> {
-        match self.send.try_send_request(request).await {
-            Ok(response) => Ok(response.map(Received::H1)),
-            Err(mut error) => Err(match error.take_message() {
-                Some(request) => SendError::Unsent(Box::new(request), error.into_error().into()),
-                None if error.error().is_parse() => SendError::Invalid(error.into_error().into()),
-                None => SendError::Broken(error.into_error().into()),
-            }),
+    /// Sends a request; then waits for the head of its answer.
+    pub(super) fn send(
+        &mut self,
+        request: Request<B>,
+    ) -> impl Future<Output = Result<Response<Received>, SendError<B>>> {
+        let answer = self.send.try_send_request(request);
+        async move {
+            match answer.await {
+                Ok(response) => Ok(response.map(Received::H1)),
+                Err(mut error) => Err(match error.take_message() {
+                    Some(request) => SendError::Unsent(Box::new(request), error.into_error().into()),
+                    None if error.error().is_parse() => SendError::Invalid(error.into_error().into()),
+                    None => SendError::Broken(error.into_error().into()),
+                }),
+            }
         }
     }
 }

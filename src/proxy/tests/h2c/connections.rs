@@ -7,6 +7,8 @@ use h2::Reason;
 use super::super::harness::{self, Gateway, Reply, refusing_address, selector, service_rule};
 use super::origin::{Call, Origin};
 use super::{GET, SERVICE, connections, gateway, gateway_with, retries};
+use crate::ir;
+use crate::lifecycle::Phase;
 
 async fn answers(call: Call) {
     call.answer();
@@ -135,4 +137,70 @@ async fn a_connection_that_breaks_fails_its_streams_by_the_rules() {
     let answer = gateway.send("GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await;
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     assert_eq!(origin.heads().len(), 3);
+}
+
+#[tokio::test]
+async fn an_attempt_that_takes_too_long_cancels_its_stream_and_no_other() {
+    let origin =
+        Origin::start(
+            None,
+            |call: Call| async move { if call.number == 0 { call.never().await } else { call.answer() } },
+        )
+        .await;
+    let gateway = gateway_with(&[&origin], |rule| rule.timeouts.backend_request = Duration::from_millis(50)).await;
+    let mut client = gateway.connect().await;
+    let answer = client.exchange(GET).await;
+    assert!(answer.starts_with("HTTP/1.1 504 ") && answer.contains("upstream-timeout"), "{answer}");
+    origin.wait_for(|origin| origin.cancelled() == [Reason::CANCEL]).await;
+    assert!(client.exchange(GET).await.starts_with("HTTP/1.1 200 "));
+    assert_eq!((origin.accepted(), origin.open()), (1, 1));
+}
+
+#[tokio::test]
+async fn copies_for_mirrors_are_sent_in_the_protocol_of_the_mirror() {
+    let origin = Origin::start(None, |mut call: Call| async move {
+        assert_eq!(call.read().await.0, b"hello");
+        call.answer();
+    })
+    .await;
+    let http1 = harness::Origin::start(Reply::read_all_then("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")).await;
+    let mut rule = harness::rule("/", &[(&http1, 1)]);
+    let ir::BackendTarget::Cluster(cluster) = harness::service_backend(SERVICE).target else { unreachable!() };
+    rule.filters = vec![ir::Filter::Mirror(ir::Mirror { cluster, numerator: 1, denominator: 1 })];
+    let gateway = Gateway::start(vec![selector(vec![rule])]).await;
+    gateway.endpoints(SERVICE, &[origin.address]).await;
+    for number in 1..4 {
+        let answer = gateway.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nhello").await;
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        origin.wait_for(|origin| origin.heads().len() == number).await;
+    }
+    let answered = "lockgate_mirrored_requests_total{cluster=\"test/s-h2c:80\",outcome=\"answered\"}";
+    gateway.wait_for(|gateway| super::metric(gateway, answered) == 3).await;
+    assert_eq!(origin.heads()[0].uri, "http://a/");
+    assert_eq!(http1.requests().len(), 3);
+}
+
+#[tokio::test]
+async fn a_drain_waits_for_what_a_backend_has_in_flight() {
+    let gate = std::sync::Arc::new(tokio::sync::Semaphore::new(0));
+    let held = std::sync::Arc::clone(&gate);
+    let origin = Origin::start(None, move |call: Call| {
+        let held = std::sync::Arc::clone(&held);
+        async move {
+            let _pass = held.acquire().await.unwrap();
+            call.answer();
+        }
+    })
+    .await;
+    let gateway = gateway(&origin).await;
+    let mut client = gateway.connect().await;
+    client.write(GET).await;
+    origin.wait_for(|origin| origin.heads().len() == 1).await;
+    gateway.terminate().await;
+    gateway.wait_for(|gateway| gateway.lifecycle().phase() == Phase::Draining).await;
+    assert_eq!(gateway.lifecycle().in_flight(), 1);
+    gate.add_permits(1);
+    let answer = client.rest().await;
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("connection: close"), "{answer}");
+    gateway.wait_for(|gateway| gateway.lifecycle().in_flight() == 0).await;
 }

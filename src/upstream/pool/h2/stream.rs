@@ -2,8 +2,9 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
+use ::h2::client::ResponseFuture;
 use ::h2::{Reason, RecvStream, SendStream};
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
@@ -50,31 +51,39 @@ where
     B: Body<Data = Bytes> + Unpin + 'static,
     B::Error: Into<BodyError>,
 {
-    /// Sends a request and waits for the head of its answer. Interim answers are not passed on.
-    pub(in super::super) async fn send(&mut self, request: Request<B>) -> Result<Response<Received>, SendError<B>> {
-        let connection = &self.lease.connection;
-        let mut handle = connection.send.borrow().clone();
+    /// Sends a request; then waits for the head of its answer. Interim answers are not passed on.
+    pub(in super::super) fn send(
+        &mut self,
+        request: Request<B>,
+    ) -> impl Future<Output = Result<Response<Received>, SendError<B>>> {
+        let written = self.lease.connection.written.get();
+        let begun = self.begin(request);
+        async move {
+            match begun?.await {
+                Ok(response) => Ok(received(response)),
+                Err(error) => Err(self.failure(error, written).await),
+            }
+        }
+    }
+
+    fn begin(&mut self, request: Request<B>) -> Result<ResponseFuture, SendError<B>> {
+        let mut handle = self.lease.connection.send.borrow().clone();
         // Never pending: that it would be only after a stream of this very handle.
-        if let Err(error) = poll_fn(|cx| handle.poll_ready(cx)).await {
+        if let Poll::Ready(Err(error)) = handle.poll_ready(&mut Context::from_waker(Waker::noop())) {
             return Err(if error.is_go_away() && error.is_remote() {
                 SendError::Unprocessed(Some(request.into_body()), error.into())
             } else {
                 SendError::Unsent(Box::new(request), error.into())
             });
         }
-        let written = connection.written.get();
         let (parts, body) = request.into_parts();
         let ends = body.is_end_stream();
         let sent = handle.send_request(message::request(parts), ends);
-        drop(handle);
-        let (response, stream) = sent.map_err(|error| SendError::Broken(error.into()))?;
+        let (answer, stream) = sent.map_err(|error| SendError::Broken(error.into()))?;
         if !ends {
             self.upload = Some(Upload(tokio::task::spawn_local(upload(body, stream))));
         }
-        match response.await {
-            Ok(response) => Ok(received(response)),
-            Err(error) => Err(self.failure(error, written).await),
-        }
+        Ok(answer)
     }
 
     /// What an error says of the request, of which nothing was written when the socket had taken `written` bytes.
