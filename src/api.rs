@@ -86,6 +86,8 @@ pub mod reason {
     pub const REF_NOT_PERMITTED: &str = "RefNotPermitted";
     /// `ResolvedRefs`: false, the object named is of a kind or type that cannot be used.
     pub const INVALID_KIND: &str = "InvalidKind";
+    /// `ResolvedRefs`: false, a backend's port speaks what the gateway does not.
+    pub const UNSUPPORTED_PROTOCOL: &str = "UnsupportedProtocol";
     /// `ResolvedRefs`: false, the Secret of the certificate does not exist or holds none.
     pub const INVALID_CERTIFICATE: &str = "InvalidCertificate";
     /// Programmed: true.

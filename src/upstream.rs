@@ -42,6 +42,8 @@ pub struct Endpoint {
     pub waiters: AtomicU32,
     /// Told when a connection closes while somebody waits.
     pub released: Notify,
+    /// A worker waits that has no connection while the others have all that may be: one of them is to give one up.
+    pub starving: AtomicBool,
     born: Instant,
     failures: AtomicU32,
     aside_until_ms: AtomicU64,
@@ -57,6 +59,7 @@ impl Endpoint {
             in_flight: AtomicU32::new(0),
             waiters: AtomicU32::new(0),
             released: Notify::new(),
+            starving: AtomicBool::new(false),
             born: Instant::now(),
             failures: AtomicU32::new(0),
             aside_until_ms: AtomicU64::new(0),

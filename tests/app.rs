@@ -7,6 +7,8 @@
 
 #[path = "app/endpoints.rs"]
 mod endpoints;
+#[path = "app/h2c.rs"]
+mod h2c;
 #[path = "app/headers.rs"]
 mod headers;
 #[path = "app/matching.rs"]

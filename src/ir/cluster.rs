@@ -8,6 +8,16 @@ use serde::Serialize;
 
 use super::ObjectName;
 
+/// What endpoints are spoken to in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub enum Protocol {
+    /// HTTP/1.1.
+    #[default]
+    Http1,
+    /// HTTP/2 without TLS, begun with prior knowledge (RFC 9113, section 3.3).
+    H2c,
+}
+
 /// What a Cluster stands for; names it across tables.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ClusterId {
@@ -17,6 +27,8 @@ pub enum ClusterId {
         service: ObjectName,
         /// The number of the Service's port.
         port: u16,
+        /// What the port speaks: another protocol is another Cluster, so that no connection outlives the change.
+        protocol: Protocol,
     },
     /// A host and port outside the cluster.
     Host {
@@ -27,11 +39,22 @@ pub enum ClusterId {
     },
 }
 
+impl ClusterId {
+    /// What the Cluster's endpoints are spoken to in.
+    pub const fn protocol(&self) -> Protocol {
+        match self {
+            Self::Service { protocol, .. } => *protocol,
+            Self::Host { .. } => Protocol::Http1,
+        }
+    }
+}
+
 impl fmt::Display for ClusterId {
-    /// `namespace/service:port` or `host:port`: the `cluster` label of metrics.
+    /// `namespace/service:port` or `host:port`: the `cluster` label of metrics, whose series go on when the protocol
+    /// of a port changes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Service { service, port } => write!(f, "{service}:{port}"),
+            Self::Service { service, port, .. } => write!(f, "{service}:{port}"),
             Self::Host { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
             Self::Host { host, port } => write!(f, "{host}:{port}"),
         }
@@ -40,7 +63,10 @@ impl fmt::Display for ClusterId {
 
 impl Serialize for ClusterId {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        match self.protocol() {
+            Protocol::Http1 => serializer.collect_str(self),
+            Protocol::H2c => serializer.collect_str(&format_args!("{self} h2c")),
+        }
     }
 }
 

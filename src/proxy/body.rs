@@ -16,11 +16,7 @@ use super::mirror::Tee;
 use crate::ir::UpstreamLimits;
 use crate::telemetry::metrics::Refusal;
 use crate::upstream::Load;
-use crate::upstream::pool::{EndpointPool, Link};
-
-/// Any error that ends a body before its end: hyper then cuts the connection, so that nobody takes the part for the
-/// whole.
-pub(super) type BodyError = Box<dyn std::error::Error + Send + Sync>;
+use crate::upstream::pool::{BodyError, EndpointPool, Link, Received};
 
 /// How far a request's body has come, seen from the answer's side.
 #[derive(Debug, Default)]
@@ -168,9 +164,9 @@ enum Content {
 
 /// An answer's body that comes from a backend, and what has to be given back at its end.
 pub(super) struct Download {
-    /// hyper's body.
-    pub incoming: Incoming,
-    /// The connection it comes on.
+    /// What comes.
+    pub incoming: Received,
+    /// The connection or stream it comes on.
     pub link: Option<Link<RequestBody>>,
     /// Where the connection came from.
     pub pool: Rc<EndpointPool<RequestBody>>,
@@ -183,7 +179,7 @@ pub(super) struct Download {
 }
 
 impl Download {
-    /// Gives the connection back if the exchange on it is over both ways; else it is closed.
+    /// Gives the connection back if the exchange on it is over both ways; else it is closed, or its stream is cancelled.
     pub(super) fn finish(&mut self, now_ms: u64) {
         let uploaded = self.upload.as_ref().is_none_or(|upload| upload.is_done());
         self.load = None;
@@ -259,7 +255,7 @@ impl Body for ResponseBody {
             }
             Poll::Ready(Some(Err(error))) => {
                 this.fail(Refusal::UpstreamReset);
-                Poll::Ready(Some(Err(error.into())))
+                Poll::Ready(Some(Err(error)))
             }
             Poll::Pending => match &this.exchange {
                 Some(exchange) if exchange.client().conn().poll_expired(cx) => {

@@ -21,11 +21,17 @@ use crate::ir::{self, RetryOn};
 use crate::publish::{RuleRuntime, RuleState, Target};
 use crate::routing::Found;
 use crate::telemetry::metrics::{Refusal, RetryReason};
-use crate::upstream::pool::{AcquireError, EndpointPool, Link, LocalCluster};
+use crate::upstream::pool::{AcquireError, BodyError, EndpointPool, Link, LocalCluster, Received, SendError};
 use crate::upstream::{Cluster, Load};
 
 /// How many endpoints are tried when connecting fails, whatever the rule says: nothing was sent to the others.
 const MAX_CONNECTS: usize = 3;
+
+/// How often a request is sent that endpoints refuse unprocessed.
+const MAX_REFUSED: u32 = 3;
+
+/// The longest wait before a request goes again to an endpoint that has just refused it.
+const REFUSED_BACKOFF: Duration = Duration::from_millis(25);
 
 /// A request ready to be sent.
 pub(super) struct Outbound {
@@ -85,11 +91,15 @@ struct Attempts<'a> {
     request: Option<Request<RequestBody>>,
     /// A copy of the head for requests that may be sent again.
     copy: Option<http::request::Parts>,
+    /// Whether it may be sent again when an endpoint may have acted on it.
+    may_repeat: bool,
     upload: Option<Rc<Upload>>,
     /// Endpoints that could not be connected to, or are passed over for the retry.
     tried: Vec<u64>,
     connects: usize,
     retries: u32,
+    /// Times that it was sent and not processed.
+    refused: u32,
     resent: bool,
 }
 
@@ -117,8 +127,11 @@ impl<'a> Attempts<'a> {
         let has_body = !body.is_end_stream();
         // Only what has no body can be sent twice, and of that only what is safe (RFC 9110, section 9.2.1), or with the
         // rule's leave what is idempotent.
-        let may_repeat = parts.method.is_safe() || (rule.retry.is_some() && parts.method.is_idempotent());
-        let copy = (!has_body && may_repeat).then(|| parts.clone());
+        let may_repeat =
+            !has_body && (parts.method.is_safe() || (rule.retry.is_some() && parts.method.is_idempotent()));
+        // An HTTP/2 endpoint can say that it did nothing with a request: then the method does not matter.
+        let may_be_refused = cluster.id.protocol() == ir::Protocol::H2c;
+        let copy = (may_repeat || may_be_refused).then(|| parts.clone());
         let upload = has_body.then(Rc::default);
         let body = match &upload {
             Some(upload) => RequestBody::streamed(body, Rc::clone(client), Rc::clone(upload), max_body, mirrors),
@@ -133,10 +146,12 @@ impl<'a> Attempts<'a> {
             local: worker.pools.cluster(cluster),
             request: Some(Request::from_parts(parts, body)),
             copy,
+            may_repeat,
             upload,
             tried: Vec::new(),
             connects: 0,
             retries: 0,
+            refused: 0,
             resent: false,
         }
     }
@@ -177,28 +192,33 @@ impl<'a> Attempts<'a> {
         let load = by_load.then(|| Load::new(&pool.endpoint));
         let method = request.method().clone();
         let started = Instant::now();
-        let reused = link.reused;
-        let sent = link.sender().try_send_request(request);
-        match unless_idle(&self.conn, sent).await {
+        let reused = link.is_reused();
+        let sent = unless_idle(&self.conn, link.send(request)).await;
+        match sent {
             None => Err(Failure::because(Refusal::IdleTimeout, pool.endpoint.addr)),
             Some(Ok(response)) => {
                 self.cluster.metrics.record(self.worker.index, started.elapsed());
                 self.conn.touch();
                 self.answered(pool, link, load, &method, response).await
             }
-            Some(Err(mut error)) => {
-                // hyper gives the request back: it was never begun, so any method may be tried again.
-                if let Some(request) = error.take_message() {
-                    self.request = Some(request);
-                    if reused {
-                        return Ok(Attempt::Again(RetryReason::StaleConnection));
-                    }
-                    // Accepted and closed at once: as good as refused.
-                    let error = AcquireError::Connect(std::io::Error::other(error.into_error()));
-                    return self.connect_failed(pool, error);
+            // It was never begun, so any method may be tried again.
+            Some(Err(SendError::Unsent(request, error))) => {
+                self.request = Some(*request);
+                if reused {
+                    return Ok(Attempt::Again(RetryReason::StaleConnection));
                 }
-                self.broken(pool, reused, &method, &error.into_error())
+                // Accepted and closed at once: as good as refused.
+                self.cluster.metrics.connect_failed(self.worker.index);
+                self.connect_failed(pool, AcquireError::Connect(std::io::Error::other(error)))
             }
+            Some(Err(SendError::Unprocessed(body, error))) => {
+                drop((link, load));
+                self.unprocessed(pool, body, &error).await
+            }
+            Some(Err(SendError::Invalid(error))) => Err(self.upload_failure().unwrap_or_else(|| {
+                Failure::because(Refusal::UpstreamInvalid, format!("{}: {error}", pool.endpoint.addr))
+            })),
+            Some(Err(SendError::Broken(error))) => self.broken(pool, reused, &method, &error),
         }
     }
 
@@ -217,7 +237,6 @@ impl<'a> Attempts<'a> {
             AcquireError::AcquireTimeout => return Err(Failure::because(Refusal::PoolTimeout, addr)),
         };
         tracing::debug!(cluster = %self.cluster.id, detail, "connecting failed");
-        self.cluster.metrics.connect_failed(self.worker.index);
         self.tried.push(pool.endpoint.uid);
         let wanted = self.rule.retry.as_ref().filter(|r| r.on.contains(&RetryOn::ConnectFailure));
         let most = wanted.map_or(MAX_CONNECTS, |retry| MAX_CONNECTS.max(retry.attempts as usize + 1));
@@ -233,13 +252,10 @@ impl<'a> Attempts<'a> {
         pool: &EndpointPool<RequestBody>,
         reused: bool,
         method: &Method,
-        error: &hyper::Error,
+        error: &BodyError,
     ) -> Result<Attempt, Failure> {
-        if let Some(reason) = self.upload.as_ref().and_then(|upload| upload.failure()) {
-            return Err(Failure::new(reason));
-        }
-        if error.is_parse() {
-            return Err(Failure::because(Refusal::UpstreamInvalid, format!("{}: {error}", pool.endpoint.addr)));
+        if let Some(failure) = self.upload_failure() {
+            return Err(failure);
         }
         let by_default = method.is_safe() && !self.resent;
         // The backend may have done what was asked: only what can be done twice is asked twice (RFC 9110, section 9.2.2).
@@ -258,6 +274,40 @@ impl<'a> Attempts<'a> {
         Err(Failure::because(Refusal::UpstreamReset, format!("{}: {error}", pool.endpoint.addr)))
     }
 
+    /// The endpoint did nothing with the request; `body` is its body, if none of it was sent.
+    async fn unprocessed(
+        &mut self,
+        pool: &EndpointPool<RequestBody>,
+        body: Option<RequestBody>,
+        error: &BodyError,
+    ) -> Result<Attempt, Failure> {
+        if let Some(failure) = self.upload_failure() {
+            return Err(failure);
+        }
+        self.refused += 1;
+        let body = if self.upload.is_some() { body } else { Some(RequestBody::empty()) };
+        let Some((parts, body)) = self.copy.as_ref().zip(body).filter(|_| self.refused < MAX_REFUSED) else {
+            return Err(Failure::because(Refusal::UpstreamReset, format!("{}: {error}", pool.endpoint.addr)));
+        };
+        self.request = Some(Request::from_parts(parts.clone(), body));
+        self.pass_over(pool);
+        if self.tried.is_empty() && self.refused > 1 {
+            tokio::time::sleep(self.jitter(REFUSED_BACKOFF)).await;
+        }
+        Ok(Attempt::Again(RetryReason::Refused))
+    }
+
+    /// The request's own body is why there is no answer.
+    fn upload_failure(&self) -> Option<Failure> {
+        self.upload.as_ref().and_then(|upload| upload.failure()).map(Failure::new)
+    }
+
+    /// A random part of `most`, in whole milliseconds.
+    fn jitter(&self, most: Duration) -> Duration {
+        let most = u64::try_from(most.as_millis()).unwrap_or(u64::MAX);
+        Duration::from_millis(self.worker.random() % most.saturating_add(1))
+    }
+
     /// Has the next attempt go to another endpoint, if there is one.
     fn pass_over(&mut self, pool: &EndpointPool<RequestBody>) {
         self.tried.push(pool.endpoint.uid);
@@ -266,9 +316,9 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// Makes the request again from its copy; false when there is none.
+    /// Makes the request again from its copy; false when it may not be repeated.
     fn rearm(&mut self) -> bool {
-        let Some(parts) = &self.copy else { return false };
+        let Some(parts) = self.copy.as_ref().filter(|_| self.may_repeat) else { return false };
         self.request = Some(Request::from_parts(parts.clone(), RequestBody::empty()));
         true
     }
@@ -279,7 +329,7 @@ impl<'a> Attempts<'a> {
         link: Link<RequestBody>,
         load: Option<Load>,
         method: &Method,
-        response: Response<Incoming>,
+        response: Response<Received>,
     ) -> Result<Attempt, Failure> {
         // The two lengths can mean two messages (RFC 9112, section 6.3): hyper has read one, another reader may see the other.
         let headers = response.headers();
@@ -307,7 +357,10 @@ impl<'a> Attempts<'a> {
             upload: self.upload.take(),
             load,
         };
-        let body = if download.incoming.is_end_stream() {
+        // An answer that can have no body may still come with an end of its own.
+        let is_bodiless =
+            *method == Method::HEAD || matches!(parts.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+        let body = if is_bodiless || download.incoming.is_end_stream() {
             download.finish(self.worker.watchdog.now_ms());
             ResponseBody::full(Bytes::new())
         } else {
@@ -331,9 +384,7 @@ impl<'a> Attempts<'a> {
         }
         let most = retry.backoff.saturating_mul(1 << self.retries.min(10));
         self.retries += 1;
-        let most = u64::try_from(most.as_millis()).unwrap_or(u64::MAX);
-        let wait = if most == 0 { 0 } else { self.worker.random() % (most + 1) };
-        Some(Duration::from_millis(wait))
+        Some(self.jitter(most))
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
-use hyper::body::{Body, Incoming};
+use hyper::body::Body;
 
 use super::Worker;
 use super::body::RequestBody;
@@ -18,7 +18,7 @@ use crate::ir::{LoadBalancing, UpstreamLimits};
 use crate::publish::Mirror;
 use crate::telemetry::metrics::MirrorOutcome;
 use crate::upstream::Cluster;
-use crate::upstream::pool::AcquireError;
+use crate::upstream::pool::{AcquireError, Received, SendError};
 
 /// Copies that one worker has at a time.
 const MAX_COPIES: usize = 128;
@@ -174,25 +174,22 @@ async fn deliver(worker: &Worker, cluster: &Arc<Cluster>, parts: http::request::
                 Err(AcquireError::Connect(_) | AcquireError::ConnectTimeout) => return MirrorOutcome::Failed,
             },
         };
-        let reused = link.reused;
-        match link.sender().try_send_request(request).await {
+        match link.send(request).await {
             Ok(response) => {
                 if discard(response).await {
                     pool.give_back(link, worker.watchdog.now_ms(), &LIMITS);
                 }
                 return MirrorOutcome::Answered;
             }
-            Err(mut error) => match error.take_message() {
-                // Closed while nobody used it, and nothing was sent.
-                Some(unsent) if reused => request = unsent,
-                _ => return MirrorOutcome::Failed,
-            },
+            // Closed while nobody used it, and nothing was sent.
+            Err(SendError::Unsent(unsent, _)) if link.is_reused() => request = *unsent,
+            Err(_) => return MirrorOutcome::Failed,
         }
     }
 }
 
 /// Reads an answer to its end; false if it has none that is worth waiting for.
-async fn discard(response: Response<Incoming>) -> bool {
+async fn discard(response: Response<Received>) -> bool {
     if response.status().is_informational() {
         return false;
     }

@@ -46,6 +46,8 @@ pub struct ServicePort {
     pub name: Arc<str>,
     /// The number clients of the Service use.
     pub number: u16,
+    /// Its `appProtocol`, as the object has it.
+    pub app_protocol: Option<Arc<str>>,
 }
 
 /// What is needed of a Service.
@@ -66,7 +68,8 @@ impl From<&core::Service> for Service {
         let inferred = || spec.cluster_ip.as_deref().and_then(|ip| ip.parse().ok()).map(Family::of);
         let port = |port: &core::ServicePort| {
             let name = port.name.as_deref().unwrap_or_default().into();
-            Some(ServicePort { name, number: positive(port.port)? })
+            let app_protocol = port.app_protocol.as_deref().filter(|name| !name.is_empty()).map(Arc::from);
+            Some(ServicePort { name, number: positive(port.port)?, app_protocol })
         };
         Self {
             family: declared.and_then(|name| Family::named(name)).or_else(inferred),
@@ -90,7 +93,8 @@ pub struct Slice {
     /// The Service it belongs to.
     pub service: ObjectName,
     family: Family,
-    ports: Vec<ServicePort>,
+    /// Names and numbers. What they speak is the Service's to say.
+    ports: Vec<(Arc<str>, u16)>,
     endpoints: Vec<(IpAddr, EndpointState)>,
 }
 
@@ -115,8 +119,8 @@ impl TryFrom<&discovery::EndpointSlice> for Slice {
         let family =
             Family::named(&slice.address_type).ok_or_else(|| UnusableSlice::AddressType(slice.address_type.clone()))?;
         let port = |port: &discovery::EndpointPort| {
-            let name = port.name.as_deref().unwrap_or_default().into();
-            Some(ServicePort { name, number: port.port.and_then(positive)? })
+            let name: Arc<str> = port.name.as_deref().unwrap_or_default().into();
+            Some((name, port.port.and_then(positive)?))
         };
         let endpoint = |endpoint: &discovery::Endpoint| {
             // Kubernetes gives no meaning to further addresses of one endpoint.
@@ -156,10 +160,10 @@ pub fn endpoint_set<'a>(
     if let Some((service, name)) = port {
         let family = service.family.or_else(|| slices.clone().map(|slice| slice.family).min());
         for slice in slices.filter(|slice| Some(slice.family) == family) {
-            for port in slice.ports.iter().filter(|port| port.name == *name) {
+            for (_, number) in slice.ports.iter().filter(|(port, _)| port == name) {
                 for (address, state) in &slice.endpoints {
                     // While an endpoint moves between slices it is in two of them: the better state counts.
-                    let entry = found.entry(SocketAddr::new(*address, port.number)).or_insert(*state);
+                    let entry = found.entry(SocketAddr::new(*address, *number)).or_insert(*state);
                     *entry = (*entry).min(*state);
                 }
             }

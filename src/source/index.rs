@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::api::{GROUP, ReferenceGrantFrom, ReferenceGrantSpec, ReferenceGrantTo};
-use crate::ir::{self, ClusterId, EndpointSet, Fragment, ObjectName, Origin, Target};
+use crate::ir::{self, ClusterId, EndpointSet, Fragment, ObjectName, Origin, Protocol, Target};
 
 use self::claims::Claims;
 use self::table::Table;
@@ -234,8 +234,8 @@ impl Index {
     pub fn take_endpoints(&mut self) -> Vec<Arc<EndpointSet>> {
         let mut changed = Vec::new();
         for service in std::mem::take(&mut self.dirty_services) {
-            let port = |port| ClusterId::Service { service: service.clone(), port };
-            let clusters = self.served.range(port(0)..=port(u16::MAX));
+            let port = |port, protocol| ClusterId::Service { service: service.clone(), port, protocol };
+            let clusters = self.served.range(port(0, Protocol::Http1)..=port(u16::MAX, Protocol::H2c));
             for set in clusters.map(|(id, old)| (self.endpoints(id), old)).filter(|(new, old)| *new != ***old) {
                 changed.push(Arc::new(set.0));
             }

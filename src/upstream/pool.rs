@@ -1,31 +1,37 @@
 //! One worker's connections to endpoints.
 //!
-//! Lists of hyper's low-level connections that never leave their worker: taking and giving back costs no lock. What
-//! must hold for the whole process (connections open, requests waiting) is counted in the shared [`Endpoint`].
+//! Low-level connections that never leave their worker: taking and giving back costs no lock. What must hold for the
+//! whole process (connections open, requests waiting) is counted in the shared [`Endpoint`]. A Cluster's protocol
+//! decides which connections: [`h1`] lends each to one request, [`h2`] lends streams of few.
+
+mod account;
+mod h1;
+mod h2;
+mod received;
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
+use futures::future::Either;
+use http::{Request, Response};
 use http_body::Body;
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
-use tokio::sync::oneshot;
 
+use self::account::{Account, Purpose};
+pub use self::received::Received;
 use super::balance::{Random, choose};
 use super::{Cluster, Endpoint, Endpoints};
-use crate::ir::{LoadBalancing, UpstreamLimits};
-use crate::telemetry::metrics::{ClusterMetrics, ConnectionState};
+use crate::ir::{LoadBalancing, Protocol, UpstreamLimits};
 
 /// Bytes that an answer's head may take.
 const MAX_RESPONSE_HEAD: usize = 64 << 10;
-/// Header fields that an answer may have.
-const MAX_RESPONSE_HEADERS: usize = 128;
+
+/// What ends a body before its end, or an attempt before its answer. hyper then cuts the client's connection, so that
+/// nobody takes a part for the whole.
+pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Every pool of one worker. `B` is the body of the requests sent.
 pub struct Pools<B> {
@@ -33,23 +39,6 @@ pub struct Pools<B> {
     purpose: Purpose,
     slots: RefCell<Vec<Option<Rc<LocalCluster<B>>>>>,
     random: RefCell<Random>,
-}
-
-/// What connections are for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Purpose {
-    Requests,
-    /// Copies of requests, which must not be felt: connections are counted by themselves, and failures say nothing.
-    Mirrors,
-}
-
-impl Purpose {
-    fn open(self, endpoint: &Endpoint) -> &AtomicU32 {
-        match self {
-            Self::Requests => &endpoint.connections,
-            Self::Mirrors => &endpoint.mirror_connections,
-        }
-    }
 }
 
 /// One worker's view of a Cluster.
@@ -71,29 +60,21 @@ struct LocalEndpoints<B> {
 pub struct EndpointPool<B> {
     /// What all workers share of the endpoint.
     pub endpoint: Arc<Endpoint>,
-    metrics: Arc<ClusterMetrics>,
-    purpose: Purpose,
-    worker: usize,
-    idle: RefCell<Vec<Link<B>>>,
-    waiters: RefCell<VecDeque<oneshot::Sender<Link<B>>>>,
-    /// The endpoint has left: connections are closed instead of kept.
-    retired: Cell<bool>,
+    connections: Connections<B>,
 }
 
-/// A connection that is not in use, or is lent to one request.
-pub struct Link<B> {
-    send: http1::SendRequest<B>,
-    opened_ms: u64,
-    expires_ms: u64,
-    /// Whether it carried a request before.
-    pub reused: bool,
+enum Connections<B> {
+    H1(h1::Connections<B>),
+    H2(Rc<h2::Connections>),
 }
 
-impl<B> Link<B> {
-    /// hyper's handle, to send on.
-    pub fn sender(&mut self) -> &mut http1::SendRequest<B> {
-        &mut self.send
-    }
+/// The way of one request to an endpoint: a connection, or a stream of one. Dropped before its answer has ended, it
+/// cancels the request.
+pub enum Link<B> {
+    /// A connection for this request alone.
+    H1(h1::Link<B>),
+    /// A stream.
+    H2(h2::Link<B>),
 }
 
 /// Why there is no connection.
@@ -109,49 +90,18 @@ pub enum AcquireError {
     AcquireTimeout,
 }
 
-/// Counts one connection of the process while it lives.
-struct Permit {
-    endpoint: Arc<Endpoint>,
-    metrics: Arc<ClusterMetrics>,
-    purpose: Purpose,
-    worker: usize,
-}
-
-impl Permit {
-    fn take<B>(pool: &EndpointPool<B>, max: u32) -> Option<Self> {
-        let EndpointPool { endpoint, metrics, purpose, worker, .. } = pool;
-        let more = |open: u32| (open < max).then_some(open + 1);
-        purpose.open(endpoint).fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).ok()?;
-        metrics.add_connections(*worker, ConnectionState::Active, 1);
-        Some(Self { endpoint: Arc::clone(endpoint), metrics: Arc::clone(metrics), purpose: *purpose, worker: *worker })
-    }
-}
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        self.purpose.open(&self.endpoint).fetch_sub(1, Ordering::AcqRel);
-        self.metrics.add_connections(self.worker, ConnectionState::Active, -1);
-        if self.purpose == Purpose::Requests && self.endpoint.waiters.load(Ordering::Acquire) > 0 {
-            self.endpoint.released.notify_one();
-        }
-    }
-}
-
-/// Counts a request that waits for a connection while it lives.
-struct Waiting<'a>(&'a Endpoint);
-
-impl<'a> Waiting<'a> {
-    fn take(endpoint: &'a Endpoint, max: u32) -> Option<Self> {
-        let more = |waiting: u32| (waiting < max).then_some(waiting + 1);
-        endpoint.waiters.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).ok()?;
-        Some(Self(endpoint))
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.waiters.fetch_sub(1, Ordering::AcqRel);
-    }
+/// Why a request got no answer.
+#[derive(Debug)]
+pub enum SendError<B> {
+    /// The connection had ended before: here is the request.
+    Unsent(Box<Request<B>>, BodyError),
+    /// The endpoint says that it did nothing with it (RFC 9113, section 8.7), so that it may be sent again whatever its
+    /// method; here is its body if none of it was sent.
+    Unprocessed(Option<B>, BodyError),
+    /// What came is no answer.
+    Invalid(BodyError),
+    /// The connection or the stream broke.
+    Broken(BodyError),
 }
 
 impl<B> Pools<B> {
@@ -274,165 +224,89 @@ impl<B> LocalCluster<B> {
 
 impl<B> EndpointPool<B> {
     fn new(endpoint: Arc<Endpoint>, cluster: &Cluster, purpose: Purpose, worker: usize) -> Self {
-        Self {
-            endpoint,
-            metrics: Arc::clone(&cluster.metrics),
-            purpose,
-            worker,
-            idle: RefCell::default(),
-            waiters: RefCell::default(),
-            retired: Cell::new(false),
-        }
-    }
-
-    /// More, or fewer, unused connections: what is not idle is active.
-    fn idle_changed(&self, n: i64) {
-        self.metrics.add_connections(self.worker, ConnectionState::Idle, n);
-        self.metrics.add_connections(self.worker, ConnectionState::Active, -n);
+        let account = Rc::new(Account::new(Arc::clone(&endpoint), Arc::clone(&cluster.metrics), purpose, worker));
+        let connections = match cluster.id.protocol() {
+            Protocol::Http1 => Connections::H1(h1::Connections::new(account)),
+            Protocol::H2c => Connections::H2(Rc::new(h2::Connections::new(account))),
+        };
+        Self { endpoint, connections }
     }
 
     fn retire(&self) {
-        self.retired.set(true);
-        let idle = std::mem::take(&mut *self.idle.borrow_mut());
-        self.idle_changed(-signed(idle.len()));
+        match &self.connections {
+            Connections::H1(connections) => connections.retire(),
+            Connections::H2(connections) => connections.retire(),
+        }
     }
 
     fn drop_expired(&self, now_ms: u64) {
-        let mut idle = self.idle.borrow_mut();
-        let before = idle.len();
-        idle.retain(|link| link.expires_ms > now_ms && !link.send.is_closed());
-        self.idle_changed(signed(idle.len()) - signed(before));
+        match &self.connections {
+            Connections::H1(connections) => connections.drop_expired(now_ms),
+            Connections::H2(connections) => connections.drop_expired(now_ms),
+        }
     }
 
-    /// The most recently used connection that still works.
+    /// A way to the endpoint over a connection that there is.
     pub fn take_idle(&self, now_ms: u64) -> Option<Link<B>> {
-        let mut idle = self.idle.borrow_mut();
-        let before = idle.len();
-        let mut found = None;
-        for i in (0..before).rev() {
-            let link = &idle[i];
-            if link.send.is_closed() || link.expires_ms <= now_ms {
-                idle.swap_remove(i);
-            } else if link.send.is_ready() {
-                found = Some(idle.remove(i));
-                break;
-            }
-            // Else hyper is still busy with the end of its last answer: it stays for a later request.
+        match &self.connections {
+            Connections::H1(connections) => connections.take(now_ms).map(Link::H1),
+            Connections::H2(connections) => connections.take(now_ms).map(|lease| Link::H2(h2::Link::new(lease))),
         }
-        self.idle_changed(signed(idle.len()) - signed(before));
-        found
     }
 
-    /// Gives a connection back after an answer, to whoever waits for one, else to the list.
-    pub fn give_back(&self, mut link: Link<B>, now_ms: u64, limits: &UpstreamLimits) {
-        let lifetime_over = now_ms.saturating_sub(link.opened_ms) >= millis(limits.max_lifetime);
-        if self.retired.get() || link.send.is_closed() || lifetime_over {
-            return;
+    /// Gives back what a request whose answer has ended was sent on.
+    pub fn give_back(&self, link: Link<B>, now_ms: u64, limits: &UpstreamLimits) {
+        match (&self.connections, link) {
+            (Connections::H1(connections), Link::H1(link)) => connections.give_back(link, now_ms, limits),
+            (_, Link::H2(link)) => link.end(now_ms, limits),
+            // Of another pool: closed.
+            (Connections::H2(_), Link::H1(_)) => {}
         }
-        link.reused = true;
-        link.expires_ms = now_ms.saturating_add(millis(limits.idle_timeout));
-        while let Some(waiter) = self.waiters.borrow_mut().pop_front() {
-            match waiter.send(link) {
-                Ok(()) => return,
-                Err(unwanted) => link = unwanted,
-            }
-        }
-        // Another worker waits while this one has no use for it: closing it lets that worker open its own.
-        if self.purpose == Purpose::Requests && self.endpoint.waiters.load(Ordering::Acquire) > 0 {
-            return;
-        }
-        self.idle.borrow_mut().push(link);
-        self.idle_changed(1);
     }
 }
 
 impl<B> EndpointPool<B>
 where
-    B: Body + 'static,
-    B::Data: Send,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    B: Body<Data = Bytes> + Unpin + 'static,
+    B::Error: Into<BodyError>,
 {
-    /// A new connection, or one that comes free while the endpoint has its most connections.
+    /// A new connection, or one that has room again while the endpoint has its most connections.
     pub async fn connect(
         &self,
         limits: &UpstreamLimits,
         connect_timeout: Duration,
         now_ms: u64,
     ) -> Result<Link<B>, AcquireError> {
-        if let Some(permit) = Permit::take(self, limits.max_connections) {
-            return self.open(permit, limits, connect_timeout, now_ms).await;
-        }
-        let Some(_waiting) = Waiting::take(&self.endpoint, limits.max_pending) else {
-            return Err(AcquireError::Overloaded);
-        };
-        let wait = async {
-            loop {
-                let (sender, receiver) = oneshot::channel();
-                self.queue(sender);
-                tokio::select! {
-                    biased;
-                    link = receiver => if let Ok(link) = link { return Ok(link) },
-                    () = self.endpoint.released.notified() => {}
-                }
-                if let Some(permit) = Permit::take(self, limits.max_connections) {
-                    return self.open(permit, limits, connect_timeout, now_ms).await;
-                }
+        match &self.connections {
+            Connections::H1(connections) => connections.connect(limits, connect_timeout, now_ms).await.map(Link::H1),
+            Connections::H2(connections) => {
+                let lease = connections.acquire(limits, connect_timeout, now_ms).await?;
+                Ok(Link::H2(h2::Link::new(lease)))
             }
-        };
-        match limits.acquire_timeout {
-            Duration::ZERO => wait.await,
-            timeout => tokio::time::timeout(timeout, wait).await.unwrap_or(Err(AcquireError::AcquireTimeout)),
+        }
+    }
+}
+
+impl<B> Link<B>
+where
+    B: Body<Data = Bytes> + Unpin + 'static,
+    B::Error: Into<BodyError>,
+{
+    /// Whether the connection carried a request before.
+    pub fn is_reused(&self) -> bool {
+        match self {
+            Self::H1(link) => link.reused,
+            Self::H2(link) => link.is_reused(),
         }
     }
 
-    /// Has the next connection given back go to `waiter`, if nobody waited before.
-    fn queue(&self, waiter: oneshot::Sender<Link<B>>) {
-        let mut waiters = self.waiters.borrow_mut();
-        waiters.retain(|waiter| !waiter.is_closed());
-        waiters.push_back(waiter);
-    }
-
-    /// Notes for the whole process whether the endpoint could be connected to.
-    fn judge(&self, connected: bool) {
-        match (self.purpose, connected) {
-            (Purpose::Mirrors, _) => {}
-            (Purpose::Requests, true) => self.endpoint.connected(),
-            (Purpose::Requests, false) => self.endpoint.connect_failed(),
+    /// Sends a request; then waits for the head of its answer. Dropped before, the future cancels the request.
+    pub fn send(&mut self, request: Request<B>) -> impl Future<Output = Result<Response<Received>, SendError<B>>> {
+        // Neither future holds the request, which is a large thing to carry about.
+        match self {
+            Self::H1(link) => Either::Left(link.send(request)),
+            Self::H2(link) => Either::Right(link.send(request)),
         }
-    }
-
-    async fn open(
-        &self,
-        permit: Permit,
-        limits: &UpstreamLimits,
-        connect_timeout: Duration,
-        now_ms: u64,
-    ) -> Result<Link<B>, AcquireError> {
-        let connect = TcpStream::connect(self.endpoint.addr);
-        let connected = match connect_timeout {
-            Duration::ZERO => connect.await,
-            timeout => tokio::time::timeout(timeout, connect).await.map_err(|_| {
-                self.judge(false);
-                AcquireError::ConnectTimeout
-            })?,
-        };
-        let stream = connected.and_then(|s| s.set_nodelay(true).map(|()| s)).map_err(|e| {
-            self.judge(false);
-            AcquireError::Connect(e)
-        })?;
-        self.judge(true);
-        let mut builder = http1::Builder::new();
-        builder.max_headers(MAX_RESPONSE_HEADERS).max_header_size(MAX_RESPONSE_HEAD);
-        let handshake = builder.handshake(TokioIo::new(stream)).await;
-        let (send, connection) = handshake.map_err(|e| AcquireError::Connect(io::Error::other(e)))?;
-        tokio::task::spawn_local(async move {
-            let _permit = permit;
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "upstream connection ended");
-            }
-        });
-        let expires_ms = now_ms.saturating_add(millis(limits.idle_timeout));
-        Ok(Link { send, opened_ms: now_ms, expires_ms, reused: false })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Where requests go as endpoints come and go.
 
-use super::support::{Gateway, Origin, backend, route, service, slice, until};
+use super::support::{Gateway, Origin, backend, h2c_service, route, service, slice, until};
 
 const RULE: &str = "  - {name: all, backends: [{service: s, port: 80}]}\n";
 
@@ -63,4 +63,41 @@ fn slices_are_one_set_and_duplicates_count_once() {
     );
     until("the move is known", || gateway.get("n.test/", &[]).status == 200);
     assert_eq!(counts(100), [50, 50]);
+}
+
+#[test]
+fn a_port_is_spoken_to_in_its_protocol_from_the_moment_it_says_so() {
+    // envoyproxy/gateway#8648
+    let origin = Origin::start("s");
+    let rest = slice("one", "s", Some(&origin)) + &route("r", "[r.test]", RULE);
+    let gateway = Gateway::start(&(h2c_service("s") + &rest));
+    let mut clients: Vec<_> = (0..8).map(|_| gateway.connect()).collect();
+    let mut get_all = || {
+        for client in &mut clients {
+            let answer = client.send("GET / HTTP/1.1\r\nhost: r.test\r\n\r\n");
+            assert_eq!((answer.status, &*answer.body), (200, "s"));
+        }
+    };
+    let spoken = |head: &String| head.lines().next().and_then(|line| line.split(' ').nth(2)).map(str::to_owned);
+    get_all();
+    assert!(
+        origin.requests().iter().all(|head| spoken(head).as_deref() == Some("HTTP/2.0")),
+        "{:?}",
+        origin.requests()
+    );
+    // The same address and port, with connections in the pool.
+    for (service, version) in [(service("s"), "HTTP/1.1"), (h2c_service("s"), "HTTP/2.0")] {
+        gateway.apply("main.yaml", &(service + &rest));
+        until("the change is known", || {
+            assert_eq!(gateway.get("r.test/", &[]).status, 200);
+            spoken(origin.requests().last().unwrap()).as_deref() == Some(version)
+        });
+        let before = origin.requests().len();
+        for _ in 0..5 {
+            get_all();
+        }
+        let since = &origin.requests()[before..];
+        assert_eq!(since.len(), 40);
+        assert!(since.iter().all(|head| spoken(head).as_deref() == Some(version)), "{since:?}");
+    }
 }

@@ -1,6 +1,6 @@
 //! What clients say of themselves, and what backends hear.
 
-use super::support::{Gateway, Origin, backend, header, route};
+use super::support::{Gateway, Origin, backend, h2c_service, header, route, slice};
 
 #[test]
 fn a_client_cannot_claim_an_address_or_a_scheme() {
@@ -60,6 +60,24 @@ fn fields_of_one_connection_stay_on_it() {
         assert_eq!(header(&head, name), None, "{head}");
     }
     assert_eq!(header(&head, "x-kept"), Some("1"));
+}
+
+#[test]
+fn fields_of_one_connection_stay_on_it_before_http2() {
+    // linkerd/linkerd2#1407
+    let origin = Origin::start("s");
+    let manifests = h2c_service("s") + &slice("s", "s", Some(&origin));
+    let gateway = Gateway::start(&(manifests + &route("r", "[r.test]", "  - {backends: [{service: s, port: 80}]}")));
+    let stray = ["Proxy-Connection: keep-alive", "Keep-Alive: timeout=5", "Upgrade: h2c", "TE: gzip", "X-Kept: 1"];
+    let answer = gateway.get("r.test/a?b", &stray);
+    assert_eq!((answer.status, &*answer.body), (200, "s"));
+    let head = origin.take();
+    assert!(head.starts_with("GET http://r.test/a?b HTTP/2.0\r\n"), "{head}");
+    for name in ["proxy-connection", "keep-alive", "upgrade", "te", "connection", "host"] {
+        assert_eq!(header(&head, name), None, "{head}");
+    }
+    assert_eq!(header(&head, "x-kept"), Some("1"));
+    assert_eq!(header(&head, "x-forwarded-host"), Some("r.test"));
 }
 
 #[test]

@@ -16,6 +16,8 @@ use parking_lot::Mutex;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
+use super::h2c;
+
 /// Longer than anything here takes; a test that waits this long has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -180,7 +182,8 @@ fn read_head(stream: &mut impl BufRead) -> Option<String> {
     Some(head)
 }
 
-/// A backend that answers 200 with its name and keeps the head of every request.
+/// A backend that answers 200 with its name, in the protocol that it is spoken to in, and keeps the head of every
+/// request.
 pub(crate) struct Origin {
     pub(crate) name: &'static str,
     address: SocketAddr,
@@ -215,7 +218,10 @@ impl Origin {
     }
 }
 
-fn serve(stream: TcpStream, name: &str, record: &Mutex<Vec<String>>) {
+fn serve(stream: TcpStream, name: &'static str, record: &Mutex<Vec<String>>) {
+    if h2c::is_spoken(&stream) {
+        return h2c::serve(stream, name, record);
+    }
     let mut stream = BufReader::new(stream);
     while let Some(head) = read_head(&mut stream) {
         record.lock().push(head);
@@ -238,9 +244,16 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// A Service `name` on port 80 with a named target port.
 pub(crate) fn service(name: &str) -> String {
-    format!(
-        "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\nspec: {{ports: [{{name: web, port: 80, targetPort: http}}]}}\n---\n"
-    )
+    service_port(name, "name: web, port: 80, targetPort: http")
+}
+
+/// The same, whose port speaks HTTP/2.
+pub(crate) fn h2c_service(name: &str) -> String {
+    service_port(name, "name: web, port: 80, targetPort: http, appProtocol: kubernetes.io/h2c")
+}
+
+fn service_port(name: &str, port: &str) -> String {
+    format!("apiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\nspec: {{ports: [{{{port}}}]}}\n---\n")
 }
 
 /// An EndpointSlice of a Service with these origins, which share a port only when they are one.

@@ -66,8 +66,10 @@ fn forwarding(path: &str, backends: Vec<ir::Backend>) -> ir::Rule {
     }
 }
 
+/// A Service, which speaks HTTP/2 if its name ends in `-h2c`.
 fn service_id(name: &str) -> ClusterId {
-    ClusterId::Service { service: ObjectName::new("test", name), port: 80 }
+    let protocol = if name.ends_with("-h2c") { ir::Protocol::H2c } else { ir::Protocol::Http1 };
+    ClusterId::Service { service: ObjectName::new("test", name), port: 80, protocol }
 }
 
 /// A Service as a backend.
@@ -257,7 +259,8 @@ fn target_of(id: &ClusterId) -> ir::Target {
 
 /// A client's connection.
 pub(super) struct Client {
-    stream: TcpStream,
+    /// Its socket.
+    pub(super) stream: TcpStream,
     unread: Vec<u8>,
 }
 
@@ -303,7 +306,8 @@ impl Client {
         String::from_utf8(std::mem::take(&mut self.unread)).unwrap()
     }
 
-    async fn read_more(&mut self) -> usize {
+    /// Reads what there is; 0 at the end.
+    pub(super) async fn read_more(&mut self) -> usize {
         let read = self.stream.read_buf(&mut self.unread);
         tokio::time::timeout(PATIENCE, read).await.expect("nothing came").unwrap_or(0)
     }

@@ -5,7 +5,7 @@ use tempfile::TempDir;
 use tokio::sync::mpsc;
 
 use super::*;
-use crate::ir::{ClusterId, Fragment};
+use crate::ir::{ClusterId, Fragment, Protocol};
 use crate::source::index::HostBackends;
 use crate::source::translate::tests::settings;
 
@@ -294,7 +294,14 @@ async fn changes_become_updates() {
     write(&directory, "c.yaml", &slice("10.0.0.2"));
     match run.updates.recv().await.unwrap() {
         Update::Endpoints { set, .. } => {
-            assert_eq!(set.cluster, ClusterId::Service { service: ObjectName::new("default", "cart"), port: 8080 });
+            assert_eq!(
+                set.cluster,
+                ClusterId::Service {
+                    service: ObjectName::new("default", "cart"),
+                    port: 8080,
+                    protocol: Protocol::Http1
+                }
+            );
             assert_eq!(set.endpoints[0].addr.to_string(), "10.0.0.2:80");
         }
         Update::Table { .. } => panic!("a table for endpoints"),

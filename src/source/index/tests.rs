@@ -62,7 +62,7 @@ fn small() -> Index {
 }
 
 fn cluster(port: u16) -> ClusterId {
-    ClusterId::Service { service: ObjectName::new("x", "s"), port }
+    ClusterId::Service { service: ObjectName::new("x", "s"), port, protocol: Protocol::Http1 }
 }
 
 fn of<'a>(fragment: &'a Fragment, name: &str) -> &'a Arc<Selector> {
@@ -403,4 +403,27 @@ proptest! {
         prop_assert_eq!(consumer.fragment, expected.fragment);
         prop_assert_eq!(consumer.sets, expected.sets);
     }
+}
+
+#[test]
+fn another_protocol_of_a_port_is_another_cluster_with_the_same_endpoints() {
+    let mut index = small();
+    let (before, _) = index.take_table().unwrap();
+    assert_eq!(before.clusters.iter().map(|cluster| cluster.id.protocol()).collect::<Vec<_>>(), [Protocol::Http1]);
+    let port = |protocol: &str| json!([{"name": "http", "port": 80, "appProtocol": protocol}]);
+    index.apply(service("x", "s", port("kubernetes.io/h2c")));
+    let (after, endpoints) = index.take_table().unwrap();
+    let h2c = ClusterId::Service { service: ObjectName::new("x", "s"), port: 80, protocol: Protocol::H2c };
+    assert_eq!(after.clusters.iter().map(|cluster| cluster.id.clone()).collect::<Vec<_>>(), std::slice::from_ref(&h2c));
+    assert_eq!(endpoints.len(), 1);
+    assert_eq!((&endpoints[0].cluster, endpoints[0].endpoints.len()), (&h2c, 1));
+    // Endpoints go on to the Cluster that there is now.
+    index.apply(slice("s-1", "s", json!({"name": "http", "port": 8080}), &["10.0.0.1", "10.0.0.2"]));
+    let changed = index.take_endpoints();
+    assert_eq!(changed.iter().map(|set| (&set.cluster, set.endpoints.len())).collect::<Vec<_>>(), [(&h2c, 2)]);
+    // A name that means HTTP/1.1, as its absence does.
+    index.apply(service("x", "s", port("http")));
+    assert_eq!(index.take_table().unwrap().0.clusters[0].id, cluster(80));
+    index.apply(service("x", "s", http()));
+    assert!(index.take_table().is_none());
 }

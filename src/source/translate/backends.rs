@@ -3,9 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use crate::api::reason::{BACKEND_NOT_FOUND, INVALID, REF_NOT_PERMITTED, UNSUPPORTED_VALUE};
+use crate::api::reason::{BACKEND_NOT_FOUND, INVALID, REF_NOT_PERMITTED, UNSUPPORTED_PROTOCOL, UNSUPPORTED_VALUE};
 use crate::api::{self, BackendPort};
-use crate::ir::{Backend, BackendTarget, Cluster, ClusterId, Hostname, ObjectName, Target};
+use crate::ir::{Backend, BackendTarget, Cluster, ClusterId, Hostname, ObjectName, Protocol, Target};
 use crate::source::endpoints::{Service, ServicePort};
 
 use super::filters::{Broken, backend_filters};
@@ -112,8 +112,29 @@ fn service_cluster(
     let Some(found) = found else {
         return Err(problem(BACKEND_NOT_FOUND, "port", no_port(&name, port, service)));
     };
-    let id = ClusterId::Service { service: name, port: found.number };
+    let Some(protocol) = protocol(found.app_protocol.as_deref()) else {
+        let what = format!(
+            "port {} of Service {name} has appProtocol {}, which the gateway does not speak to backends",
+            found.number,
+            found.app_protocol.as_deref().unwrap_or_default()
+        );
+        return Err(problem(UNSUPPORTED_PROTOCOL, "port", what));
+    };
+    let id = ClusterId::Service { service: name, port: found.number, protocol };
     Ok(Cluster { id, target: Target::Slices })
+}
+
+/// What a port with this `appProtocol` is spoken to in; `None` where it says that nothing the gateway speaks will do
+/// (GEP-1911 of Gateway API). Names of no known meaning leave HTTP/1.1, which is what the field's absence means.
+fn protocol(app_protocol: Option<&str>) -> Option<Protocol> {
+    match app_protocol {
+        Some("kubernetes.io/h2c") => Some(Protocol::H2c),
+        None | Some("kubernetes.io/ws") => Some(Protocol::Http1),
+        // Protocols that begin with TLS, and standard ones that are not known yet.
+        Some("https") => None,
+        Some(name) if name.starts_with("kubernetes.io/") => None,
+        Some(_) => Some(Protocol::Http1),
+    }
 }
 
 fn no_port(name: &ObjectName, port: &BackendPort, service: &Service) -> String {

@@ -100,6 +100,7 @@ fn cases_show_every_reason() {
         (reason::SUSPENDED, false),
         (reason::BACKEND_NOT_FOUND, false),
         (reason::REF_NOT_PERMITTED, false),
+        (reason::UNSUPPORTED_PROTOCOL, false),
     ] {
         assert!(seen.contains(&expected), "{expected:?}");
     }

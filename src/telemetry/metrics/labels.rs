@@ -108,6 +108,8 @@ labels! {
         StaleConnection => "stale-connection",
         /// The connection broke before a byte of the answer.
         Reset => "reset",
+        /// The endpoint said that it did nothing with the request.
+        Refused => "refused",
         /// The attempt took too long.
         Timeout => "timeout",
         /// The endpoint answered with a status that the rule repeats on.

@@ -1,0 +1,191 @@
+//! Connections that carry one request at a time: HTTP/1.1.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::sync::oneshot;
+
+use super::account::{Account, Permit, Waiting};
+use super::{AcquireError, BodyError, MAX_RESPONSE_HEAD, Received, SendError, millis, signed};
+use crate::ir::UpstreamLimits;
+
+/// Header fields that an answer may have.
+const MAX_RESPONSE_HEADERS: usize = 128;
+
+/// One worker's connections to one endpoint that are not in use.
+pub(super) struct Connections<B> {
+    account: Rc<Account>,
+    idle: RefCell<Vec<Link<B>>>,
+    waiters: RefCell<VecDeque<oneshot::Sender<Link<B>>>>,
+    /// The endpoint has left: connections are closed instead of kept.
+    retired: Cell<bool>,
+}
+
+/// A connection that is not in use, or is lent to one request.
+pub struct Link<B> {
+    send: http1::SendRequest<B>,
+    opened_ms: u64,
+    expires_ms: u64,
+    /// Whether it carried a request before.
+    pub(super) reused: bool,
+}
+
+impl<B> Connections<B> {
+    pub(super) fn new(account: Rc<Account>) -> Self {
+        Self { account, idle: RefCell::default(), waiters: RefCell::default(), retired: Cell::new(false) }
+    }
+
+    pub(super) fn retire(&self) {
+        self.retired.set(true);
+        let idle = std::mem::take(&mut *self.idle.borrow_mut());
+        self.account.idle_changed(-signed(idle.len()));
+    }
+
+    pub(super) fn drop_expired(&self, now_ms: u64) {
+        let mut idle = self.idle.borrow_mut();
+        let before = idle.len();
+        idle.retain(|link| link.expires_ms > now_ms && !link.send.is_closed());
+        self.account.idle_changed(signed(idle.len()) - signed(before));
+    }
+
+    /// The most recently used connection that still works.
+    pub(super) fn take(&self, now_ms: u64) -> Option<Link<B>> {
+        let mut idle = self.idle.borrow_mut();
+        let before = idle.len();
+        let mut found = None;
+        for i in (0..before).rev() {
+            let link = &idle[i];
+            if link.send.is_closed() || link.expires_ms <= now_ms {
+                idle.swap_remove(i);
+            } else if link.send.is_ready() {
+                found = Some(idle.remove(i));
+                break;
+            }
+            // Else hyper is still busy with the end of its last answer: it stays for a later request.
+        }
+        self.account.idle_changed(signed(idle.len()) - signed(before));
+        found
+    }
+
+    /// Gives a connection back after an answer, to whoever waits for one, else to the list.
+    pub(super) fn give_back(&self, mut link: Link<B>, now_ms: u64, limits: &UpstreamLimits) {
+        let lifetime_over = now_ms.saturating_sub(link.opened_ms) >= millis(limits.max_lifetime);
+        if self.retired.get() || link.send.is_closed() || lifetime_over {
+            return;
+        }
+        link.reused = true;
+        link.expires_ms = now_ms.saturating_add(millis(limits.idle_timeout));
+        while let Some(waiter) = self.waiters.borrow_mut().pop_front() {
+            match waiter.send(link) {
+                Ok(()) => return,
+                Err(unwanted) => link = unwanted,
+            }
+        }
+        // Another worker waits while this one has no use for it: closing it lets that worker open its own.
+        if self.account.somebody_waits() {
+            return;
+        }
+        self.idle.borrow_mut().push(link);
+        self.account.idle_changed(1);
+    }
+
+    /// Has the next connection given back go to `waiter`, if nobody waited before.
+    fn queue(&self, waiter: oneshot::Sender<Link<B>>) {
+        let mut waiters = self.waiters.borrow_mut();
+        waiters.retain(|waiter| !waiter.is_closed());
+        waiters.push_back(waiter);
+    }
+}
+
+impl<B> Connections<B>
+where
+    B: Body<Data = Bytes> + 'static,
+    B::Error: Into<BodyError>,
+{
+    /// A new connection, or one that comes free while the endpoint has its most connections.
+    pub(super) async fn connect(
+        &self,
+        limits: &UpstreamLimits,
+        connect_timeout: Duration,
+        now_ms: u64,
+    ) -> Result<Link<B>, AcquireError> {
+        if let Some(permit) = Permit::take(&self.account, limits.max_connections) {
+            return self.open(permit, limits, connect_timeout, now_ms).await;
+        }
+        let Some(_waiting) = Waiting::take(&self.account.endpoint, limits.max_pending) else {
+            return Err(AcquireError::Overloaded);
+        };
+        let wait = async {
+            loop {
+                // Also at first: one may have closed before it was known that somebody waits.
+                if let Some(permit) = Permit::take(&self.account, limits.max_connections) {
+                    return self.open(permit, limits, connect_timeout, now_ms).await;
+                }
+                let (sender, receiver) = oneshot::channel();
+                self.queue(sender);
+                tokio::select! {
+                    biased;
+                    link = receiver => if let Ok(link) = link { return Ok(link) },
+                    () = self.account.endpoint.released.notified() => {}
+                }
+            }
+        };
+        match limits.acquire_timeout {
+            Duration::ZERO => wait.await,
+            timeout => tokio::time::timeout(timeout, wait).await.unwrap_or(Err(AcquireError::AcquireTimeout)),
+        }
+    }
+
+    async fn open(
+        &self,
+        permit: Permit,
+        limits: &UpstreamLimits,
+        connect_timeout: Duration,
+        now_ms: u64,
+    ) -> Result<Link<B>, AcquireError> {
+        let stream = self.account.connecting(connect_timeout, self.account.tcp()).await?;
+        let mut builder = http1::Builder::new();
+        builder.max_headers(MAX_RESPONSE_HEADERS).max_header_size(MAX_RESPONSE_HEAD);
+        let handshake = builder.handshake(TokioIo::new(stream)).await;
+        let (send, connection) = handshake.map_err(|e| AcquireError::Connect(io::Error::other(e)))?;
+        tokio::task::spawn_local(async move {
+            let _permit = permit;
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "upstream connection ended");
+            }
+        });
+        let expires_ms = now_ms.saturating_add(millis(limits.idle_timeout));
+        Ok(Link { send, opened_ms: now_ms, expires_ms, reused: false })
+    }
+}
+
+impl<B> Link<B>
+where
+    B: Body<Data = Bytes> + 'static,
+{
+    /// Sends a request; then waits for the head of its answer.
+    pub(super) fn send(
+        &mut self,
+        request: Request<B>,
+    ) -> impl Future<Output = Result<Response<Received>, SendError<B>>> {
+        let answer = self.send.try_send_request(request);
+        async move {
+            match answer.await {
+                Ok(response) => Ok(response.map(Received::H1)),
+                Err(mut error) => Err(match error.take_message() {
+                    Some(request) => SendError::Unsent(Box::new(request), error.into_error().into()),
+                    None if error.error().is_parse() => SendError::Invalid(error.into_error().into()),
+                    None => SendError::Broken(error.into_error().into()),
+                }),
+            }
+        }
+    }
+}
