@@ -43,9 +43,9 @@ impl Gateway {
         let names = vec!["http".into()];
         let published = Arc::new(Published::new(&names));
         let clusters = Arc::new(Clusters::new(Arc::clone(&metrics)));
-        let publisher = Publisher::new(names, Arc::clone(&published), clusters, metrics);
+        let tables = Publisher::new(names, Arc::clone(&published), clusters, metrics);
         let (updates, received) = mpsc::channel(256);
-        tokio::spawn(publisher.run(received));
+        tokio::spawn(tables.run(received));
         let settings =
             Settings { class_name: "lockgate".into(), listeners: Vec::new(), host_backends: HostBackends::Never };
         Self { index: Index::new(settings), updates, published }
@@ -86,9 +86,9 @@ async fn measure(routes: usize, each: usize) -> [Duration; 2] {
     gateway.tell().await;
     gateway.served(1).await;
 
-    let idle = cpu_time::process();
+    let start = cpu_time::process();
     sleep(PAUSE).await;
-    let idle = cpu_time::process() - idle;
+    let idle = since(start);
     let mut route_edit = Duration::ZERO;
     for edit in 0..EDITS {
         let edited = route(routes / 2, each, services, 2 + edit);
@@ -96,7 +96,7 @@ async fn measure(routes: usize, each: usize) -> [Duration; 2] {
         gateway.index.apply(edited);
         gateway.tell().await;
         gateway.served(2 + edit).await;
-        route_edit += (cpu_time::process() - start).saturating_sub(idle);
+        route_edit += since(start).saturating_sub(idle);
     }
     let mut slice_edit = Duration::ZERO;
     for edit in 0..EDITS {
@@ -105,10 +105,15 @@ async fn measure(routes: usize, each: usize) -> [Duration; 2] {
         gateway.index.apply(&edited);
         gateway.tell().await;
         sleep(PAUSE).await;
-        slice_edit += (cpu_time::process() - start).saturating_sub(idle);
+        slice_edit += since(start).saturating_sub(idle);
     }
     let edits = u32::try_from(EDITS).unwrap();
     [route_edit / edits, slice_edit / edits]
+}
+
+/// CPU time from `start` to now.
+fn since(start: Duration) -> Duration {
+    cpu_time::process().saturating_sub(start)
 }
 
 fn selector(number: usize) -> api::Selector {
