@@ -30,6 +30,10 @@ const MAX_CONNECTS: usize = 3;
 /// How often a request is sent that endpoints refuse unprocessed.
 const MAX_REFUSED: u32 = 3;
 
+/// How often a request is sent that was too late for each of its connections. Servers that take few requests on one
+/// leave often, and most of what is under way then is late.
+const MAX_LATE: u32 = 10;
+
 /// The longest wait before a request goes again to an endpoint that has just refused it.
 const REFUSED_BACKOFF: Duration = Duration::from_millis(25);
 
@@ -211,9 +215,9 @@ impl<'a> Attempts<'a> {
                 self.cluster.metrics.connect_failed(self.worker.index);
                 self.connect_failed(pool, AcquireError::Connect(std::io::Error::other(error)))
             }
-            Some(Err(SendError::Unprocessed(body, error))) => {
+            Some(Err(SendError::Unprocessed { body, is_leaving, error })) => {
                 drop((link, load));
-                self.unprocessed(pool, body, &error).await
+                self.unprocessed(pool, body, is_leaving, &error).await
             }
             Some(Err(SendError::Invalid(error))) => Err(self.upload_failure().unwrap_or_else(|| {
                 Failure::because(Refusal::UpstreamInvalid, format!("{}: {error}", pool.endpoint.addr))
@@ -279,17 +283,22 @@ impl<'a> Attempts<'a> {
         &mut self,
         pool: &EndpointPool<RequestBody>,
         body: Option<RequestBody>,
+        is_leaving: bool,
         error: &BodyError,
     ) -> Result<Attempt, Failure> {
         if let Some(failure) = self.upload_failure() {
             return Err(failure);
         }
         self.refused += 1;
+        let most = if is_leaving { MAX_LATE } else { MAX_REFUSED };
         let body = if self.upload.is_some() { body } else { Some(RequestBody::empty()) };
-        let Some((parts, body)) = self.copy.as_ref().zip(body).filter(|_| self.refused < MAX_REFUSED) else {
+        let Some((parts, body)) = self.copy.as_ref().zip(body).filter(|_| self.refused < most) else {
             return Err(Failure::because(Refusal::UpstreamReset, format!("{}: {error}", pool.endpoint.addr)));
         };
         self.request = Some(Request::from_parts(parts.clone(), body));
+        if is_leaving {
+            return Ok(Attempt::Again(RetryReason::Refused));
+        }
         self.pass_over(pool);
         if self.tried.is_empty() && self.refused > 1 {
             tokio::time::sleep(self.jitter(REFUSED_BACKOFF)).await;

@@ -95,9 +95,15 @@ pub enum AcquireError {
 pub enum SendError<B> {
     /// The connection had ended before: here is the request.
     Unsent(Box<Request<B>>, BodyError),
-    /// The endpoint says that it did nothing with it (RFC 9113, section 8.7), so that it may be sent again whatever its
-    /// method; here is its body if none of it was sent.
-    Unprocessed(Option<B>, BodyError),
+    /// The endpoint did nothing with it (RFC 9113, section 8.7), so that it may be sent again whatever its method.
+    Unprocessed {
+        /// Its body, if none of it was sent.
+        body: Option<B>,
+        /// The connection takes nothing more: another try is on another one.
+        is_leaving: bool,
+        /// What the endpoint said.
+        error: BodyError,
+    },
     /// What came is no answer.
     Invalid(BodyError),
     /// The connection or the stream broke.

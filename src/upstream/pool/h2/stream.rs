@@ -71,7 +71,7 @@ where
         // Never pending: that it would be only after a stream of this very handle.
         if let Poll::Ready(Err(error)) = handle.poll_ready(&mut Context::from_waker(Waker::noop())) {
             return Err(if error.is_go_away() && error.is_remote() {
-                SendError::Unprocessed(Some(request.into_body()), error.into())
+                SendError::Unprocessed { body: Some(request.into_body()), is_leaving: true, error: error.into() }
             } else {
                 SendError::Unsent(Box::new(request), error.into())
             });
@@ -88,14 +88,15 @@ where
 
     /// What an error says of the request, of which nothing was written when the socket had taken `written` bytes.
     async fn failure(&mut self, error: ::h2::Error, written: u64) -> SendError<B> {
-        let is_refused = error.is_remote()
-            && (error.is_go_away() || (error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM)));
-        if is_refused || (error.is_io() && self.lease.connection.written.get() == written) {
+        let is_leaving = (error.is_remote() && error.is_go_away())
+            || (error.is_io() && self.lease.connection.written.get() == written);
+        let is_refused = error.is_remote() && error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM);
+        if is_leaving || is_refused {
             let body = match self.upload.take() {
                 Some(upload) => upload.reclaim().await,
                 None => None,
             };
-            return SendError::Unprocessed(body, error.into());
+            return SendError::Unprocessed { body, is_leaving, error: error.into() };
         }
         if error.is_library() && error.is_reset() {
             return SendError::Invalid(error.into());
