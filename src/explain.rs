@@ -21,8 +21,8 @@ use serde::{Deserialize, Serialize};
 pub use self::action::{Action, BackendTold, EndpointTold, Endpoints};
 pub use self::filter::FilterTold;
 pub use self::question::{Asked, Question, QuestionError};
-use crate::ir::{Fragment, Verdict};
-use crate::proxy::preview::{self, Head, Refused, Taken};
+use crate::ir::{FieldProblem, Finding, Fragment, Verdict};
+use crate::proxy::preview::{self, Head, HeadLimits, Refused, Taken};
 use crate::routing::explain::{Explained, Explanation, Extent};
 use crate::routing::{Found, ListenerIndex, Now, Request, RouteTable, preflight};
 
@@ -33,8 +33,8 @@ pub struct Gateway {
     pub listeners: Vec<Listener>,
     /// Networks whose `X-Forwarded-For` is believed.
     pub trusted_proxies: Vec<IpNet>,
-    /// Bytes that a target may have.
-    pub max_uri_bytes: u64,
+    /// What a request's head may have.
+    pub limits: HeadLimits,
 }
 
 /// A listener, as far as a URL can tell it from others.
@@ -60,7 +60,7 @@ impl From<&crate::settings::Settings> for Gateway {
                 })
                 .collect(),
             trusted_proxies: settings.trusted_proxies.clone(),
-            max_uri_bytes: settings.limits.max_uri_bytes.get(),
+            limits: (&settings.limits).into(),
         }
     }
 }
@@ -197,7 +197,7 @@ impl<P> World<'_, P> {
             findings: Vec::new(),
             notes: asked.notes.clone(),
         };
-        match preview::judge(&asked.parts, self.gateway.max_uri_bytes) {
+        match preview::judge(&asked.parts, &self.gateway.limits) {
             Ok(head) => {
                 let extent = if question.all { Extent::ALL } else { Extent::default() };
                 self.decide(&asked, &head, client_ip, extent, &mut answer);
@@ -226,7 +226,7 @@ impl<P> World<'_, P> {
             Ok(found) => found,
             Err(miss) => return answer.result = refusal(&miss.into()),
         };
-        let (matched, max_path) = (found.matched_prefix_len(), self.gateway.max_uri_bytes);
+        let (matched, max_path) = (found.matched_prefix_len(), self.gateway.limits.max_uri_bytes);
         let taken = Taken { parts: &asked.parts, head, scheme: asked.scheme, matched, max_path };
         let (action, result) = action::act(found.rule, taken, self.endpoints);
         answer.action = Some(action);
@@ -238,7 +238,9 @@ impl<P> World<'_, P> {
             Some(status)
         });
         if let Some(status) = status {
-            answer.result = action::preflight(status);
+            let allowed = preview::is_origin_allowed(found.rule, request.headers);
+            answer.result = action::preflight(status, allowed);
+            answer.action = Some(action::of_preflight(found.rule));
         }
     }
 
@@ -266,13 +268,21 @@ impl<P> World<'_, P> {
             None => verdict.kind == crate::ir::Kind::Selector && verdict.object == *selector,
         };
         let verdicts = self.fragment.into_iter().flat_map(|fragment| &fragment.verdicts).filter(concerned);
-        verdicts.flat_map(told).collect()
+        verdicts.flat_map(|verdict| told(verdict, found.rule.index)).collect()
     }
 }
 
-fn told(verdict: &Verdict) -> impl Iterator<Item = Told> {
+/// What a verdict says of the object and of its rule `rule`.
+fn told(verdict: &Verdict, rule: u16) -> impl Iterator<Item = Told> {
+    let own = format!("spec.rules[{rule}]");
+    let concerns = move |finding: &Finding| {
+        let is_other = |problem: &FieldProblem| {
+            problem.field.starts_with("spec.rules[") && !problem.field.starts_with(own.as_str())
+        };
+        finding.problems.is_empty() || !finding.problems.iter().all(is_other)
+    };
     let findings = [("Accepted", &verdict.accepted), ("ResolvedRefs", &verdict.resolved_refs)];
-    findings.into_iter().filter(|(_, finding)| !finding.ok).map(|(condition, finding)| Told {
+    findings.into_iter().filter(move |(_, finding)| !finding.ok && concerns(finding)).map(|(condition, finding)| Told {
         kind: verdict.kind.to_string(),
         object: verdict.object.to_string(),
         condition: condition.to_owned(),

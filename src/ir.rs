@@ -8,6 +8,7 @@ mod condition;
 mod cors;
 mod filter;
 mod pattern;
+mod regex;
 mod rewrite;
 mod rule;
 
@@ -20,7 +21,8 @@ pub use self::cluster::{Cluster, ClusterId, Endpoint, EndpointSet, EndpointState
 pub use self::condition::{Condition, ConditionSet, Mode, Predicate, Source, StringTest, TimePoint};
 pub use self::cors::{Allowed, Cors, InvalidOrigin, OriginPattern, Origins};
 pub use self::filter::{DirectResponse, Filter, HeaderEdit, Mirror, PathRewrite, QueryEdit, Redirect};
-pub use self::pattern::{Hostname, InvalidHostname, InvalidPattern, MAX_SEGMENTS, PathPattern, Regex, Segment};
+pub use self::pattern::{Hostname, InvalidHostname, InvalidPattern, MAX_SEGMENTS, PathPattern, Segment};
+pub use self::regex::Regex;
 pub use self::rewrite::{InvalidRewrite, RegexRewrite, TooLong};
 pub use self::rule::{
     Action, Backend, BackendTarget, HeaderMatch, HeaderTest, Limits, LoadBalancing, Match, PathMatch, QueryMatch,

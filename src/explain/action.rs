@@ -36,10 +36,10 @@ pub struct EndpointTold {
 }
 
 /// What a rule does.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Action {
-    /// `forward`, `redirect`, `directResponse` or `invalid`.
+    /// `forward`, `redirect`, `directResponse`, `preflight` or `invalid`.
     pub kind: String,
     /// The filters that apply, in their order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -101,16 +101,7 @@ pub(super) fn act(rule: &Rule, taken: Taken<'_>, endpoints: &dyn Endpoints) -> (
         ir::Action::DirectResponse(_) => "directResponse",
         ir::Action::Invalid { .. } => "invalid",
     };
-    let mut action = Action {
-        kind: kind.to_owned(),
-        filters,
-        backends: Vec::new(),
-        load_balancing: None,
-        target: None,
-        host: None,
-        location: None,
-        body: None,
-    };
+    let mut action = Action { kind: kind.to_owned(), filters, ..Action::default() };
     let result = match &rule.action {
         ir::Action::Forward(backends) => {
             action.load_balancing = Some(format!("{:?}", rule.load_balancing));
@@ -123,7 +114,7 @@ pub(super) fn act(rule: &Rule, taken: Taken<'_>, endpoints: &dyn Endpoints) -> (
                 Err(refused) => refusal(&refused),
             }
         }
-        ir::Action::Redirect(redirect) => match preview::redirect(redirect, taken) {
+        ir::Action::Redirect(redirect) => match preview::redirect(rule, redirect, taken) {
             Ok(location) => {
                 let result = answered(Kind::Redirect, redirect.status, &format!("redirected to {location}"));
                 action.location = Some(location);
@@ -142,9 +133,15 @@ pub(super) fn act(rule: &Rule, taken: Taken<'_>, endpoints: &dyn Endpoints) -> (
     (action, result)
 }
 
+/// What a rule does with a preflight that its filter answers: none of its backends hears of it.
+pub(super) fn of_preflight(rule: &Rule) -> Action {
+    Action { kind: "preflight".to_owned(), filters: filter::told(&rule.filters), ..Action::default() }
+}
+
 /// The result of a preflight that a rule's filter answers.
-pub(super) fn preflight(status: u16) -> Outcome {
-    let summary = format!("answered with {status}: a preflight, which the rule's filter CORS answers");
+pub(super) fn preflight(status: u16, is_allowed: bool) -> Outcome {
+    let allowed = if is_allowed { "which lets the origin in" } else { "which does not let the origin in" };
+    let summary = format!("answered with {status}: a preflight, which the rule's filter CORS answers, {allowed}");
     Outcome { kind: Kind::DirectResponse, status: Some(status), reason: None, summary }
 }
 

@@ -171,7 +171,8 @@ impl Question {
         if gateway.listeners.len() > 1 || url.scheme.is_some_and(|scheme| scheme == "https") {
             let all = all();
             notes.push(format!(
-                "listener {} is taken, for the URL names none of {all}; --listener names one",
+                "taken to come in on listener {}: neither scheme nor port of the URL is that of a listener ({all}); --listener \
+                 names another",
                 first.name
             ));
         }
@@ -182,6 +183,10 @@ impl Question {
 impl<'a> Url<'a> {
     fn split(text: &'a str) -> Result<Self, QuestionError> {
         let text = text.split('#').next().unwrap_or_default();
+        if text == "*" {
+            // RFC 9112, section 3.2.4: `OPTIONS *`.
+            return Ok(Self { scheme: None, authority: None, target: text.to_owned() });
+        }
         let (scheme, rest) = match text.split_once("://") {
             Some((scheme @ ("http" | "https"), rest)) => (Some(scheme), rest),
             // A URL inside the query is none of ours.

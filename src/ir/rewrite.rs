@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::pattern::REGEX_SIZE_LIMIT;
+use super::regex::REGEX_SIZE_LIMIT;
 
 /// A replacement of the first match of a regular expression, with captures. Linear in time: only one match is looked
 /// for, because looking for all of them can take the square of it. Equal when its texts are.

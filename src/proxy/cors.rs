@@ -79,6 +79,11 @@ fn admitted<'a>(cors: &Cors, headers: &'a HeaderMap) -> Option<&'a HeaderValue> 
     admitted.then_some(origin)
 }
 
+/// Whether the filter lets the request's origin in.
+pub(super) fn allows(cors: &Cors, headers: &HeaderMap) -> bool {
+    Grant::new(cors, headers).origin.is_some()
+}
+
 /// The answer to a preflight. An origin that is not let in gets one that says nothing.
 pub(super) fn answer(cors: &Cors, asked: &Method, request: &HeaderMap) -> Response<ResponseBody> {
     let mut response = Response::new(ResponseBody::full(Bytes::new()));

@@ -1,7 +1,7 @@
 //! Header fields that a gateway takes away and puts there: hop-by-hop fields, the forwarded family, edits of filters.
 
 use std::cell::RefCell;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use ipnet::IpNet;
@@ -156,7 +156,7 @@ impl Peer {
         let mut client = self.ip;
         let lines: Vec<&str> = headers.get_all(FORWARDED_FOR).iter().map(|v| v.to_str().unwrap_or_default()).collect();
         for entry in lines.iter().rev().flat_map(|line| line.rsplit(',')) {
-            let Ok(ip) = entry.trim().parse::<IpAddr>() else { break };
+            let Some(ip) = address(entry) else { break };
             client = ip.to_canonical();
             if !is_trusted(client, trusted) {
                 break;
@@ -164,6 +164,14 @@ impl Peer {
         }
         client
     }
+}
+
+/// The address of an entry of `x-forwarded-for`. Some load balancers add the client's port, or write an IPv6 address in
+/// brackets.
+fn address(entry: &str) -> Option<IpAddr> {
+    let entry = entry.trim();
+    let bare = entry.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(entry);
+    bare.parse().ok().or_else(|| Some(entry.parse::<SocketAddr>().ok()?.ip()))
 }
 
 /// Whether one of `trusted` contains `ip`, an IPv4 address in IPv6 form folded.

@@ -65,9 +65,66 @@ pub struct Head {
     pub path: String,
 }
 
+/// What a request's head may have.
+#[derive(Clone, Copy, Debug)]
+pub struct HeadLimits {
+    /// Bytes of the target.
+    pub max_uri_bytes: u64,
+    /// Bytes of the whole head.
+    pub max_header_bytes: u64,
+    /// Header fields.
+    pub max_headers: usize,
+}
+
+impl From<&crate::settings::Limits> for HeadLimits {
+    fn from(limits: &crate::settings::Limits) -> Self {
+        Self {
+            max_uri_bytes: limits.max_uri_bytes.get(),
+            max_header_bytes: limits.max_header_bytes.get(),
+            max_headers: limits.max_headers,
+        }
+    }
+}
+
+/// What the reader of heads refuses before anything else sees them.
+fn readable(parts: &Parts, limits: &HeadLimits) -> Result<(), Refused> {
+    let count = parts.headers.len();
+    if count > limits.max_headers {
+        let detail = format!("there are {count} header fields, at most {}", limits.max_headers);
+        return Err(Refused::because(Refusal::HeadersTooLarge, detail));
+    }
+    let target = parts.uri.path_and_query().map_or(1, |target| target.as_str().len());
+    // `METHOD SP target SP HTTP/1.1 CRLF`, then `name: value CRLF` for each field and an empty line (RFC 9112, section 2.1).
+    let line = parts.method.as_str().len() + target + " HTTP/1.1\r\n".len() + 1;
+    let fields = parts.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + ": \r\n".len());
+    let bytes = (line + fields.sum::<usize>() + 2) as u64;
+    if bytes > limits.max_header_bytes {
+        let detail = format!("the head has {bytes} bytes, at most {}", limits.max_header_bytes);
+        return Err(Refused::because(Refusal::HeadersTooLarge, detail));
+    }
+    let lengths: Vec<&HeaderValue> = parts.headers.get_all(header::CONTENT_LENGTH).iter().collect();
+    let is_length = |value: &&HeaderValue| {
+        let digits = value.to_str().ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+        digits.is_some_and(|digits| digits.parse::<u64>().is_ok())
+    };
+    if !lengths.iter().all(is_length) || lengths.windows(2).any(|pair| pair[0] != pair[1]) {
+        return Err(Refused::because(Refusal::BadRequest, "Content-Length is not one number"));
+    }
+    let codings = parts.headers.get_all(header::TRANSFER_ENCODING).iter().next_back();
+    let is_chunked = |value: &HeaderValue| {
+        let last = value.to_str().ok().and_then(|text| text.rsplit(',').next());
+        last.is_some_and(|coding| coding.trim().eq_ignore_ascii_case("chunked"))
+    };
+    if codings.is_some_and(|codings| !is_chunked(codings)) {
+        return Err(Refused::because(Refusal::BadRequest, "Transfer-Encoding does not end in chunked"));
+    }
+    Ok(())
+}
+
 /// Judges a request's head as the proxy does, and brings host and path into their one form.
-pub fn judge(parts: &Parts, max_uri: u64) -> Result<Head, Refused> {
-    let authority = head::authority(parts, max_uri)?;
+pub fn judge(parts: &Parts, limits: &HeadLimits) -> Result<Head, Refused> {
+    readable(parts, limits)?;
+    let authority = head::authority(parts, limits.max_uri_bytes)?;
     let host = match &*authority {
         "" => String::new(),
         named => {
@@ -129,8 +186,8 @@ pub fn upstream(rule: &Rule, taken: Taken<'_>) -> Result<(String, String), Refus
     Ok((target, host.unwrap_or_default()))
 }
 
-/// The `Location` of a redirect.
-pub fn redirect(redirect: &Redirect, taken: Taken<'_>) -> Result<String, Refused> {
+/// The `Location` of a rule's redirect, the rule's changes of answers included.
+pub fn redirect(rule: &Rule, redirect: &Redirect, taken: Taken<'_>) -> Result<String, Refused> {
     let location = taken.seen(|request| location(redirect, request)).map_err(|error| {
         let reason = match error {
             LocationError::NoHost => Refusal::NoHost,
@@ -139,7 +196,15 @@ pub fn redirect(redirect: &Redirect, taken: Taken<'_>) -> Result<String, Refused
         };
         Refused::because(reason, error)
     })?;
-    Ok(String::from_utf8_lossy(location.as_bytes()).into_owned())
+    let mut headers = HeaderMap::from_iter([(header::LOCATION, location)]);
+    filters::edit_answer(&mut headers, &rule.filters);
+    let lines = headers.get_all(header::LOCATION).iter().map(|line| String::from_utf8_lossy(line.as_bytes()));
+    Ok(lines.collect::<Vec<_>>().join(", "))
+}
+
+/// Whether the origin that a request names is one that the rule's filter lets in.
+pub fn is_origin_allowed(rule: &Rule, headers: &HeaderMap) -> bool {
+    preflight::cors(rule).is_some_and(|filter| cors::allows(filter, headers))
 }
 
 /// The status with which a rule answers a preflight by itself; `None` for a rule that does not.

@@ -134,6 +134,10 @@ pub fn predicate(predicate: &Predicate) -> Test {
             test(operator, tests.iter().map(|test| text_test(test).1))
         }
         Predicate::Present => test("Present", [""; 0]),
+        // Exact addresses are kept as the networks of one address.
+        Predicate::Cidr(networks) if networks.iter().all(|n| n.prefix_len() == n.max_prefix_len()) => {
+            test("Exact", networks.iter().map(ipnet::IpNet::addr))
+        }
         Predicate::Cidr(networks) => test("Cidr", networks),
         Predicate::Before(points) => test("Before", points.iter().map(point)),
         Predicate::After(points) => test("After", points.iter().map(point)),

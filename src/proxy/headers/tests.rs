@@ -181,3 +181,20 @@ fn edits_remove_then_set_then_add() {
     edit(&mut headers, &change);
     assert_eq!(lines(&headers), ["a: 9", "b: 3", "c: 1", "c: 2"]);
 }
+
+#[test]
+fn addresses_are_read_with_ports_and_brackets_too() {
+    for (entry, expected) in [
+        ("10.1.1.1", Some("10.1.1.1")),
+        (" 10.1.1.1:1234 ", Some("10.1.1.1")),
+        ("2001:db8::1", Some("2001:db8::1")),
+        ("[2001:db8::1]", Some("2001:db8::1")),
+        ("[2001:db8::1]:443", Some("2001:db8::1")),
+        ("unknown", None),
+        ("", None),
+        ("10.1.1.1:port", None),
+        ("[10.1.1.1", None),
+    ] {
+        assert_eq!(address(entry), expected.map(|text| text.parse().unwrap()), "{entry:?}");
+    }
+}

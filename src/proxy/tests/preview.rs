@@ -1,8 +1,8 @@
 //! What is told of a request is what becomes of it.
 
 use super::harness::*;
-use crate::ir::{Action, Filter, PathRewrite, Redirect};
-use crate::proxy::preview::{self, Head, Refused, Taken};
+use crate::ir::{self, Action, Filter, PathRewrite, Redirect};
+use crate::proxy::preview::{self, Head, HeadLimits, Refused, Taken};
 use crate::routing::{ListenerIndex, Now, Request};
 
 /// The head of a request as the proxy gets it.
@@ -16,7 +16,7 @@ fn parts(method: &str, target: &str, headers: &[(&str, &str)]) -> http::request:
 
 /// What is told: the refusal, or where the request goes.
 fn told(gateway: &Gateway, parts: &http::request::Parts) -> Result<String, Refused> {
-    let head: Head = preview::judge(parts, 8 << 10)?;
+    let head: Head = preview::judge(parts, &HeadLimits::from(&crate::settings::Limits::default()))?;
     let snapshot = gateway.published().load();
     let request = Request {
         method: &parts.method,
@@ -30,7 +30,7 @@ fn told(gateway: &Gateway, parts: &http::request::Parts) -> Result<String, Refus
     let found = snapshot.table.find(ListenerIndex(0), &request)?;
     let taken = Taken { parts, head: &head, scheme: "http", matched: found.matched_prefix_len(), max_path: 8 << 10 };
     match &found.rule.action {
-        Action::Redirect(redirect) => preview::redirect(redirect, taken),
+        Action::Redirect(redirect) => preview::redirect(found.rule, redirect, taken),
         _ => preview::upstream(found.rule, taken).map(|(target, host)| format!("{target} {host}")),
     }
 }
@@ -60,6 +60,7 @@ async fn refusals_are_foretold() {
         ("GET", "/a", vec![("host", "x.test:port")]),
         ("GET", "http://u@x.test/a", vec![host]),
         ("GET", "/a", vec![host, ("expect", "more")]),
+        ("OPTIONS", "*", vec![host]),
     ] {
         let refused = told(&gateway, &parts(method, target, &headers)).expect_err(target);
         let answer = gateway.send(&text(method, target, &headers)).await;
@@ -68,6 +69,27 @@ async fn refusals_are_foretold() {
         assert!(answer.starts_with(&status) && answer.contains(&reason), "{target} {headers:?}: {refused:?}\n{answer}");
     }
     assert_eq!(origin.connections(), 0);
+}
+
+#[tokio::test]
+async fn heads_that_cannot_be_read_are_foretold() {
+    let gateway = Gateway::start(vec![selector(vec![rule("/a", &[])])]).await;
+    let large = "x".repeat(40_000);
+    let host = ("host", "x.test");
+    let mut many = vec![host];
+    many.resize(101, ("x-a", "1"));
+    for headers in [
+        vec![host, ("content-length", "x")],
+        vec![host, ("content-length", "+1")],
+        vec![host, ("content-length", "1"), ("content-length", "2")],
+        vec![host, ("transfer-encoding", "gzip")],
+        vec![host, ("x-large", large.as_str())],
+        many,
+    ] {
+        let refused = told(&gateway, &parts("POST", "/a", &headers)).expect_err("refused");
+        let answer = gateway.send(&text("POST", "/a", &headers)).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {} ", refused.status())), "{refused:?}\n{answer}");
+    }
 }
 
 #[tokio::test]
@@ -84,7 +106,14 @@ async fn targets_and_locations_are_foretold() {
         path: Some(PathRewrite::Full("/there".into())),
         status: http::StatusCode::FOUND,
     });
-    let gateway = Gateway::start(vec![selector(vec![rule("/a", &[(&origin, 1)]), rewritten, redirected])]).await;
+    let mut changed = ir::Rule { index: 3, name: "/changed".into(), ..redirected.clone() };
+    changed.matches[0].path = ir::PathMatch::Prefix("/changed".into());
+    changed.filters = vec![Filter::ResponseHeaders(ir::HeaderEdit {
+        set: vec![(http::header::LOCATION, http::HeaderValue::from_static("https://elsewhere.test/"))],
+        ..ir::HeaderEdit::default()
+    })];
+    let rules = vec![rule("/a", &[(&origin, 1)]), rewritten, redirected, changed];
+    let gateway = Gateway::start(vec![selector(rules)]).await;
     for target in ["/a/%7Eb/../c?q=%2F", "/old/x?y", "/old"] {
         let headers = [("host", "X.test:80")];
         let told = told(&gateway, &parts("GET", target, &headers)).unwrap();
@@ -95,7 +124,9 @@ async fn targets_and_locations_are_foretold() {
         assert!(sent.contains(&format!("host: {told_host}\r\n")), "{told}\n{sent}");
     }
     let headers = [("host", "x.test:8080")];
-    let told = told(&gateway, &parts("GET", "/go?q", &headers)).unwrap();
-    let answer = gateway.send(&text("GET", "/go?q", &headers)).await;
-    assert!(answer.contains(&format!("location: {told}\r\n")), "{told}\n{answer}");
+    for target in ["/go?q", "/changed"] {
+        let told = told(&gateway, &parts("GET", target, &headers)).unwrap();
+        let answer = gateway.send(&text("GET", target, &headers)).await;
+        assert!(answer.contains(&format!("location: {told}\r\n")), "{told}\n{answer}");
+    }
 }
