@@ -36,7 +36,7 @@ pub use selector::{
     SelectorTls, TlsMode,
 };
 
-pub use validate::Problem;
+pub use validate::{Problem, Refused};
 
 /// The API group of Route and Selector.
 pub const GROUP: &str = "lockgate.dev";

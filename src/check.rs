@@ -87,6 +87,7 @@ impl Report {
 pub fn check(manifests: &Manifests, settings: &Settings) -> Report {
     let known = Known::new(manifests);
     let mut findings: BTreeSet<Finding> = manifests.problems.iter().map(of_file).collect();
+    findings.extend(manifests.empty.iter().map(|path| empty(path)));
     findings.extend(known.twice.iter().map(|(again, first)| twice(again, first)));
     findings.extend(translated::findings(&known, settings));
     Report {
@@ -174,6 +175,20 @@ fn of_file(problem: &Problem) -> Finding {
         field: problem.field.clone(),
         reason: reason.to_owned(),
         hint,
+    }
+}
+
+/// A check that looks at nothing must not pass for one that finds nothing.
+fn empty(path: &Path) -> Finding {
+    Finding {
+        file: text(path),
+        line: None,
+        severity: Severity::Warning,
+        kind: None,
+        object: None,
+        field: String::new(),
+        reason: "no object found".to_owned(),
+        hint: Some("manifests are files named *.yaml, *.yml or *.json".to_owned()),
     }
 }
 

@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::validate::Problem;
 
 mod check;
+mod mend;
 
 /// Why a custom resource definition has no schema to check with.
 #[derive(Debug, thiserror::Error)]

@@ -38,6 +38,25 @@ impl fmt::Display for Problem {
     }
 }
 
+impl Problem {
+    /// Whether earlier problems tell of this field, or of one inside of it.
+    pub fn is_told(field: &str, earlier: &[Self]) -> bool {
+        let is_inside = |inner: &str| {
+            inner.strip_prefix(field).is_some_and(|rest| field.is_empty() || rest.starts_with(['.', '[']))
+        };
+        earlier.iter().any(|problem| problem.field == field || is_inside(&problem.field))
+    }
+}
+
+/// An object that is refused.
+#[derive(Clone, Debug)]
+pub struct Refused<T> {
+    /// Why: what is wrong with fields, and what breaks rules.
+    pub problems: Vec<Problem>,
+    /// What it would say without the values that are wrong, for further checks. `None` where nothing can be made of it.
+    pub draft: Option<Box<T>>,
+}
+
 // === objects ===
 
 static ROUTE: LazyLock<Schema> = LazyLock::new(|| schema(Route::crd()));
@@ -59,6 +78,11 @@ impl Route {
     pub fn from_value(value: Value) -> Result<Self, Vec<Problem>> {
         decode(&ROUTE, value, |route: &Self, problems| route_spec(&route.spec, problems))
     }
+
+    /// As [`Self::from_value`]; tells of broken rules where fields are wrong, too.
+    pub fn examine(value: Value) -> Result<Self, Refused<Self>> {
+        examine(&ROUTE, value, |route: &Self, problems| route_spec(&route.spec, problems))
+    }
 }
 
 impl Selector {
@@ -70,6 +94,11 @@ impl Selector {
     /// Decodes a Selector as strictly as the API server does with `--validate=strict`: unknown fields are refused.
     pub fn from_value(value: Value) -> Result<Self, Vec<Problem>> {
         decode(&SELECTOR, value, |selector: &Self, problems| selector_spec(&selector.spec, problems))
+    }
+
+    /// As [`Self::from_value`]; tells of broken rules where fields are wrong, too.
+    pub fn examine(value: Value) -> Result<Self, Refused<Self>> {
+        examine(&SELECTOR, value, |selector: &Self, problems| selector_spec(&selector.spec, problems))
     }
 }
 
@@ -98,6 +127,43 @@ where
     let object = serde_json::from_value(value).map_err(|error| vec![Problem::new("", error.to_string())])?;
     rules(&object, &mut problems);
     if problems.is_empty() { Ok(object) } else { Err(problems) }
+}
+
+fn examine<T>(schema: &Schema, value: Value, rules: fn(&T, &mut Problems)) -> Result<T, Refused<T>>
+where
+    T: DeserializeOwned + Resource<DynamicType = ()>,
+{
+    let mut problems = match decode(schema, value.clone(), rules) {
+        Ok(object) => return Ok(object),
+        Err(problems) => problems,
+    };
+    let draft = draft::<T>(schema, value).map(Box::new);
+    let mut broken = Vec::new();
+    if let Some(draft) = &draft {
+        rules(draft, &mut broken);
+    }
+    broken.retain(|problem| !Problem::is_told(&problem.field, &problems));
+    problems.append(&mut broken);
+    Err(Refused { problems, draft })
+}
+
+/// What can be made of an object that is wrong.
+fn draft<T>(schema: &Schema, mut value: Value) -> Option<T>
+where
+    T: DeserializeOwned + Resource<DynamicType = ()>,
+{
+    drop_nulls(&mut value);
+    let mut spec = json!({"spec": value["spec"].take()});
+    schema.mend(&mut spec);
+    let metadata =
+        json!({"name": value["metadata"]["name"].as_str(), "namespace": value["metadata"]["namespace"].as_str()});
+    serde_json::from_value(json!({
+        "apiVersion": T::api_version(&()),
+        "kind": T::kind(&()),
+        "metadata": metadata,
+        "spec": spec["spec"].take(),
+    }))
+    .ok()
 }
 
 /// Takes out members that are null: for the API server they are absent.

@@ -101,3 +101,35 @@ proptest::proptest! {
         proptest::prop_assert!(!report.to_text().is_empty());
     }
 }
+
+#[test]
+fn what_is_refused_hides_nothing_that_comes_after() {
+    insta::assert_snapshot!("stages", of_text(include_str!("tests/stages.yaml"), &settings()).to_text());
+}
+
+#[test]
+fn hints_show_what_would_be_right() {
+    let complete = Settings { complete: true, ..settings() };
+    insta::assert_snapshot!("hints", of_text(include_str!("tests/hints.yaml"), &complete).to_text());
+}
+
+#[test]
+fn nothing_is_not_good() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let told = |path: PathBuf| {
+        let report = check(&read(&[Input::Path(path)]), &settings());
+        (lines(&report).join("\n").replace(directory.path().to_str().unwrap(), "DIR"), report.objects)
+    };
+    assert_eq!(told(path("")).0, "DIR/: warning: no object found");
+    std::fs::write(path("empty.yaml"), "# nothing\n").unwrap();
+    assert_eq!(told(path("empty.yaml")).0, "DIR/empty.yaml: warning: no object found");
+    std::os::unix::fs::symlink("nowhere", path("x.yaml")).unwrap();
+    assert_eq!(told(path("")).0, "DIR/x.yaml: error: is a link to a file that is not there");
+    std::fs::remove_file(path("x.yaml")).unwrap();
+    std::fs::write(path("a.YAML"), GOOD).unwrap();
+    assert_eq!(told(path("")), (String::new(), 2));
+    let missing = told(path("gone"));
+    assert!(missing.0.starts_with("DIR/gone: error: cannot be read: "), "{missing:?}");
+    assert_eq!(lines(&of_text("", &settings())), ["-: warning: no object found"]);
+}

@@ -4,8 +4,6 @@ use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail};
-
 use super::explain::Form;
 use super::settings::{self, Translating};
 use super::{BAD_USAGE, misuse};
@@ -48,23 +46,24 @@ fn report(args: &Args) -> anyhow::Result<Report> {
         complete: args.complete,
         host_backends: HostBackends::Anywhere,
     };
-    let inputs = args.paths.iter().map(|path| input(path)).collect::<anyhow::Result<Vec<_>>>()?;
+    let inputs: Vec<Input> = args.paths.iter().map(|path| input(path)).collect();
     Ok(check::check(&file::read(&inputs), &settings))
 }
 
-fn input(path: &Path) -> anyhow::Result<Input> {
+fn input(path: &Path) -> Input {
     /// As of one file.
     const MOST: u64 = 16 << 20;
     if path.as_os_str() != "-" {
-        path.metadata().with_context(|| format!("cannot read {}", path.display()))?;
-        return Ok(Input::Path(path.to_owned()));
+        return Input::Path(path.to_owned());
     }
     let mut bytes = Vec::new();
-    std::io::stdin().take(MOST + 1).read_to_end(&mut bytes).context("cannot read standard input")?;
-    if bytes.len() as u64 > MOST {
-        bail!("standard input has more than {} MiB", MOST >> 20);
+    if let Err(error) = std::io::stdin().take(MOST + 1).read_to_end(&mut bytes) {
+        return Input::Unreadable(format!("cannot be read: {error}"));
     }
-    Ok(Input::Text(String::from_utf8(bytes).context("standard input is not UTF-8")?))
+    if bytes.len() as u64 > MOST {
+        return Input::Unreadable(format!("has more than {} MiB", MOST >> 20));
+    }
+    String::from_utf8(bytes).map_or_else(|_| Input::Unreadable("is not UTF-8".to_owned()), Input::Text)
 }
 
 fn print(form: Form, report: &Report) -> anyhow::Result<ExitCode> {

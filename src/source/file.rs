@@ -28,6 +28,7 @@ use crate::ir::ObjectName;
 use super::index::{Index, Kind, Object, Settings};
 use super::{Update, UpdateSender};
 
+pub use self::decode::Draft;
 pub use self::manifests::{Declared, Input, Manifests, read};
 use self::store::Store;
 use self::watch::Watch;

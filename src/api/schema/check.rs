@@ -82,7 +82,10 @@ pub(super) fn join(path: &str, name: &str) -> String {
 }
 
 fn check_number(range: &Range, number: &serde_json::Number, path: &str, problems: &mut Vec<Problem>) {
-    if number.is_f64() {
+    let is_beyond = |value: f64| value < range.min || value > range.max;
+    if number.is_f64() && number.as_f64().is_some_and(|value| value.fract() == 0.0 && is_beyond(value)) {
+        problems.push(Problem::new(path, format!("is out of range: {} to {} are allowed", range.min, range.max)));
+    } else if number.is_f64() {
         problems.push(Problem::new(path, format!("{number} is not a whole number")));
     } else if number.as_f64().is_none_or(|number| number < range.min) {
         problems.push(Problem::new(path, format!("{number} is less than {}", range.min)));

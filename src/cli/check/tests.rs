@@ -38,8 +38,15 @@ fn the_exit_code_tells_how_bad_it_is() {
 }
 
 #[test]
-fn what_is_not_there_is_bad_usage() {
-    let error = report_of(&["nowhere.yaml"]).unwrap_err();
-    assert!(format!("{error:#}").starts_with("cannot read nowhere.yaml: "), "{error:#}");
+fn what_is_not_there_hides_nothing_else() {
+    let directory = tempfile::tempdir().unwrap();
+    let bad = directory.path().join("bad.yaml");
+    std::fs::write(&bad, "a: [\n").unwrap();
+    let line = [bad.to_str().unwrap(), "nowhere.yaml"];
+    let report = report_of(&line).unwrap();
+    let told: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told[1].starts_with("nowhere.yaml: error: cannot be read: "), "{told:?}");
+    assert_eq!(code_of(&line), format!("{:?}", ExitCode::from(2)));
     assert!(report_of(&[]).is_err());
 }

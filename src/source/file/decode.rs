@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use serde_saphyr::Spanned;
 
-use crate::api::{self, GROUP, ReferenceGrant, Route, Selector};
+use crate::api::{self, GROUP, ReferenceGrant, Refused, Route, Selector};
 use crate::ir::{self, ObjectName};
 use crate::source::index::{Content, Object};
 
@@ -18,8 +18,33 @@ use super::Problem;
 use super::locate::{Located, documents};
 use super::words::{json_error, yaml_error};
 
-/// Most problems that are told of one object.
-const MAX_PROBLEMS: usize = 32;
+/// What is to be made of objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// They are served: one that is wrong is of no use.
+    Serve,
+    /// They are checked: everything is told at once.
+    Check,
+}
+
+impl Purpose {
+    /// Most problems that are told of one object.
+    const fn most(self) -> usize {
+        match self {
+            Self::Serve => 32,
+            Self::Check => 1000,
+        }
+    }
+}
+
+/// What an object that is refused would say.
+#[derive(Clone, Debug)]
+pub struct Draft {
+    /// The object without what is wrong.
+    pub object: Object,
+    /// What has been told.
+    pub told: Vec<api::Problem>,
+}
 
 /// The namespace of objects that name none.
 const DEFAULT_NAMESPACE: &str = "default";
@@ -58,6 +83,8 @@ pub(super) struct Item {
     pub(super) name: Option<(String, ObjectName)>,
     /// `None` where it is of no use, or has no name that a verdict could be about.
     pub(super) object: Option<Object>,
+    /// Where it is refused, and is read for a check.
+    pub(super) draft: Option<Draft>,
     pub(super) problems: Vec<Problem>,
     /// Which of the file's documents it stands in.
     pub(super) document: usize,
@@ -81,12 +108,12 @@ pub(super) fn options() -> serde_saphyr::Options {
 }
 
 /// The objects of a file.
-pub(super) fn items(path: &Path, text: &str) -> Result<Vec<Item>, Broken> {
+pub(super) fn items(path: &Path, text: &str, purpose: Purpose) -> Result<Vec<Item>, Broken> {
     // What comes on a pipe has no name; YAML that begins with a brace is JSON but for its finer points.
     let is_piped = path.as_os_str() == "-" && text.trim_start().starts_with('{');
-    let is_json = is_piped || path.extension().is_some_and(|extension| extension == "json");
+    let is_json = is_piped || path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
     let values = if is_json { json(text)? } else { yaml(text)? };
-    let file = Text { path, content: text, located: OnceCell::new() };
+    let file = Text { path, content: text, purpose, located: OnceCell::new() };
     let mut items = Vec::with_capacity(values.len());
     for (document, (line, value)) in values.into_iter().enumerate() {
         let place = Place { file: &file, document, line, prefix: String::new() };
@@ -132,6 +159,7 @@ pub(super) fn newlines(text: &str) -> u64 {
 struct Text<'a> {
     path: &'a Path,
     content: &'a str,
+    purpose: Purpose,
     located: OnceCell<Vec<Located>>,
 }
 
@@ -164,16 +192,18 @@ impl Place<'_> {
 
     fn item(&self, name: Option<(String, ObjectName)>, outcome: Outcome) -> Item {
         let mut problems: Vec<Problem> = Vec::new();
-        for problem in outcome.problems.iter().take(MAX_PROBLEMS) {
+        let most = self.file.purpose.most();
+        for problem in outcome.problems.iter().take(most) {
             problems.push(self.problem(name.as_ref(), &problem.field, problem.reason.as_str()));
         }
-        if let Some(more) = outcome.problems.len().checked_sub(MAX_PROBLEMS).filter(|more| *more > 0) {
+        if let Some(more) = outcome.problems.len().checked_sub(most).filter(|more| *more > 0) {
             problems.push(self.problem(name.as_ref(), "", format!("has {more} more problems")));
         }
         Item {
             line: self.line,
             name,
             object: outcome.object,
+            draft: outcome.draft,
             problems,
             document: self.document,
             prefix: self.prefix.clone(),
@@ -189,7 +219,7 @@ fn is_list(members: &Map<String, Value>) -> bool {
 fn list(mut members: Map<String, Value>, place: &Place<'_>, items: &mut Vec<Item>) {
     let Some(Value::Array(values)) = members.remove("items") else {
         let problem = api::Problem { field: "items".to_owned(), reason: "must be a list of objects".to_owned() };
-        items.push(place.item(None, Outcome { object: None, problems: vec![problem] }));
+        items.push(place.item(None, Outcome { problems: vec![problem], ..Outcome::default() }));
         return;
     };
     for (index, value) in values.into_iter().enumerate() {
@@ -202,12 +232,14 @@ fn list(mut members: Map<String, Value>, place: &Place<'_>, items: &mut Vec<Item
 #[derive(Default)]
 struct Outcome {
     object: Option<Object>,
+    draft: Option<Draft>,
     problems: Vec<api::Problem>,
 }
 
 impl Outcome {
     fn wrong(field: &str, reason: impl Into<String>) -> Self {
-        Self { object: None, problems: vec![api::Problem { field: field.to_owned(), reason: reason.into() }] }
+        let problem = api::Problem { field: field.to_owned(), reason: reason.into() };
+        Self { problems: vec![problem], ..Self::default() }
     }
 }
 
@@ -241,7 +273,7 @@ fn item(value: Value, place: &Place<'_>) -> Item {
     if name.name.is_empty() {
         return place.item(None, Outcome::wrong("metadata.name", "is required and must be a string"));
     }
-    let outcome = decode(&kind, &name, Value::Object(members));
+    let outcome = decode(&kind, &name, Value::Object(members), place.file.purpose);
     place.item(Some((kind, name)), outcome)
 }
 
@@ -255,18 +287,10 @@ fn name(members: &mut Map<String, Value>, is_namespaced: bool) -> ObjectName {
     ObjectName::new(namespace.unwrap_or_default(), text(metadata, "name").unwrap_or_default())
 }
 
-fn decode(kind: &str, name: &ObjectName, value: Value) -> Outcome {
-    let generation = value["metadata"]["generation"].as_i64().unwrap_or_default();
-    let invalid = |kind, problems: Vec<api::Problem>| {
-        let told: Vec<String> = problems.iter().take(MAX_PROBLEMS).map(ToString::to_string).collect();
-        let object = Object::invalid(kind, name.clone(), generation, told.join("; "));
-        Outcome { object: Some(object), problems }
-    };
+fn decode(kind: &str, name: &ObjectName, value: Value, purpose: Purpose) -> Outcome {
     match kind {
-        "Route" => Route::from_value(value)
-            .map_or_else(|problems| invalid(ir::Kind::Route, problems), |route| Object::from(route).into()),
-        "Selector" => Selector::from_value(value)
-            .map_or_else(|problems| invalid(ir::Kind::Selector, problems), |selector| Object::from(selector).into()),
+        "Route" => own(ir::Kind::Route, name, value, purpose, (Route::from_value, Route::examine)),
+        "Selector" => own(ir::Kind::Selector, name, value, purpose, (Selector::from_value, Selector::examine)),
         "Service" => foreign::<Service>(&value, |service| Object::from(&service)),
         "Namespace" => foreign::<Namespace>(&value, |namespace| Object::from(&namespace)),
         "EndpointSlice" => foreign::<EndpointSlice>(&value, |slice| Object::from(&slice)),
@@ -275,11 +299,36 @@ fn decode(kind: &str, name: &ObjectName, value: Value) -> Outcome {
     }
 }
 
+/// How a kind of ours is read to be served and to be checked.
+type Readers<T> = (fn(Value) -> Result<T, Vec<api::Problem>>, fn(Value) -> Result<T, Refused<T>>);
+
+/// An object of a kind that is ours.
+fn own<T>(kind: ir::Kind, name: &ObjectName, value: Value, purpose: Purpose, (serve, check): Readers<T>) -> Outcome
+where
+    Object: From<T>,
+{
+    let generation = value["metadata"]["generation"].as_i64().unwrap_or_default();
+    let read = match purpose {
+        Purpose::Serve => serve(value).map_err(|problems| Refused { problems, draft: None }),
+        Purpose::Check => check(value),
+    };
+    let Refused { problems, draft } = match read {
+        Ok(object) => return Object::from(object).into(),
+        Err(refused) => refused,
+    };
+    let told: Vec<String> = problems.iter().take(purpose.most()).map(ToString::to_string).collect();
+    Outcome {
+        object: Some(Object::invalid(kind, name.clone(), generation, told.join("; "))),
+        draft: draft.map(|draft| Draft { object: Object::from(*draft), told: problems.clone() }),
+        problems,
+    }
+}
+
 impl From<Object> for Outcome {
     fn from(object: Object) -> Self {
         match &object.content {
             Content::EndpointSlice(Err(unusable)) => Self::wrong("", unusable.to_string()),
-            _ => Self { object: Some(object), problems: Vec::new() },
+            _ => Self { object: Some(object), ..Self::default() },
         }
     }
 }
@@ -299,7 +348,7 @@ fn foreign<T: DeserializeOwned + Serialize>(value: &Value, object: impl FnOnce(T
         Ok(known) => unknown(value, &known, "", &mut problems),
         Err(error) => return Outcome::wrong("", error.to_string()),
     }
-    if problems.is_empty() { object(decoded).into() } else { Outcome { object: None, problems } }
+    if problems.is_empty() { object(decoded).into() } else { Outcome { problems, ..Outcome::default() } }
 }
 
 fn unknown(given: &Value, known: &Value, path: &str, problems: &mut Vec<api::Problem>) {

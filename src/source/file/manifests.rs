@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::Problem;
-use super::decode::{self, Broken};
+use super::decode::{self, Broken, Draft, Purpose};
 use super::locate::{Located, documents};
 use super::scan::scan;
 use super::store;
@@ -18,6 +18,8 @@ pub enum Input {
     Path(PathBuf),
     /// A text that came on a pipe.
     Text(String),
+    /// What came on a pipe, and why it is no text.
+    Unreadable(String),
 }
 
 /// An object and where it stands.
@@ -25,6 +27,8 @@ pub enum Input {
 pub struct Declared {
     /// The object.
     pub object: Object,
+    /// Where it is refused, what it would say otherwise.
+    pub draft: Option<Draft>,
     /// Its kind.
     pub kind: String,
     /// Its file; `-` for a text that came on a pipe.
@@ -44,6 +48,8 @@ pub struct Manifests {
     pub problems: Vec<Problem>,
     /// How many objects there are of kinds that mean nothing to a gateway, by `apiVersion kind`.
     pub foreign: BTreeMap<String, usize>,
+    /// What was to be read and has neither an object nor a problem.
+    pub empty: Vec<PathBuf>,
     texts: BTreeMap<PathBuf, Text>,
 }
 
@@ -57,19 +63,10 @@ struct Text {
 pub fn read(inputs: &[Input]) -> Manifests {
     let mut manifests = Manifests::default();
     for input in inputs {
-        match input {
-            Input::Text(text) => manifests.enter(PathBuf::from("-"), Ok(text.clone())),
-            Input::Path(path) => {
-                let scan = scan(path);
-                let unreadable = scan.unreadable.into_iter();
-                let broken =
-                    |(path, why): (PathBuf, String)| Broken::new(format!("cannot be read: {why}")).problem(&path, 0);
-                manifests.problems.extend(unreadable.map(broken));
-                for (path, stamp) in scan.files {
-                    let text = store::text(&path, stamp);
-                    manifests.enter(path, text);
-                }
-            }
+        let before = manifests.size();
+        let is_new = manifests.enter_input(input);
+        if is_new && manifests.size() == before {
+            manifests.empty.push(input.path());
         }
     }
     manifests.problems.sort();
@@ -77,19 +74,53 @@ pub fn read(inputs: &[Input]) -> Manifests {
     manifests
 }
 
-impl Manifests {
-    /// Enters a file; one that was named twice counts once.
-    fn enter(&mut self, file: PathBuf, text: Result<String, Broken>) {
-        if self.texts.contains_key(&file) {
-            return;
+impl Input {
+    fn path(&self) -> PathBuf {
+        match self {
+            Self::Path(path) => path.clone(),
+            Self::Text(_) | Self::Unreadable(_) => PathBuf::from("-"),
         }
-        let read = text.and_then(|text| Ok((decode::items(&file, &text)?, text)));
+    }
+}
+
+impl Manifests {
+    /// How much there is of objects and problems.
+    fn size(&self) -> usize {
+        self.objects.len() + self.problems.len() + self.foreign.values().sum::<usize>()
+    }
+
+    /// Enters all that an input leads to; whether none of it was there before.
+    fn enter_input(&mut self, input: &Input) -> bool {
+        let path = match input {
+            Input::Text(text) => return self.enter(input.path(), Ok(text.clone())),
+            Input::Unreadable(why) => return self.enter(input.path(), Err(Broken::new(why.clone()))),
+            Input::Path(path) => path,
+        };
+        let scan = scan(path);
+        let unreadable = scan.unreadable.into_iter().map(|(path, why)| (path, format!("cannot be read: {why}")));
+        let dangling = scan.dangling.into_iter().map(|path| (path, "is a link to a file that is not there".to_owned()));
+        let broken = |(path, why): (PathBuf, String)| Broken::new(why).problem(&path, 0);
+        self.problems.extend(unreadable.chain(dangling).map(broken));
+        let mut is_new = true;
+        for (path, stamp) in scan.files {
+            let text = store::text(&path, stamp);
+            is_new &= self.enter(path, text);
+        }
+        is_new
+    }
+
+    /// Enters a file, and tells whether it was not there before; one that was named twice counts once.
+    fn enter(&mut self, file: PathBuf, text: Result<String, Broken>) -> bool {
+        if self.texts.contains_key(&file) {
+            return false;
+        }
+        let read = text.and_then(|text| Ok((decode::items(&file, &text, Purpose::Check)?, text)));
         let (items, content) = match read {
             Ok(read) => read,
             Err(broken) => {
                 self.problems.push(broken.problem(&file, 0));
                 self.texts.insert(file, Text::default());
-                return;
+                return true;
             }
         };
         for item in items {
@@ -98,11 +129,19 @@ impl Manifests {
                 *self.foreign.entry(foreign).or_default() += 1;
             }
             if let (Some(object), Some((kind, _))) = (item.object, item.name) {
-                let (file, line) = (file.clone(), item.line);
-                self.objects.push(Declared { object, kind, file, line, document: item.document, prefix: item.prefix });
+                self.objects.push(Declared {
+                    object,
+                    draft: item.draft,
+                    kind,
+                    file: file.clone(),
+                    line: item.line,
+                    document: item.document,
+                    prefix: item.prefix,
+                });
             }
         }
         self.texts.insert(file, Text { content, located: OnceCell::new() });
+        true
     }
 
     /// The line of a field, or of the last part of it that is there.

@@ -62,6 +62,8 @@ pub(super) struct Scan {
     pub(super) directories: BTreeMap<PathBuf, (u64, u64)>,
     /// What could not be looked into.
     pub(super) unreadable: BTreeMap<PathBuf, String>,
+    /// Links to nowhere that are named like manifests.
+    pub(super) dangling: Vec<PathBuf>,
 }
 
 /// Finds all manifests below a directory. Links are followed; a file or directory that several paths lead to counts
@@ -78,7 +80,12 @@ fn visit(path: &Path, depth: usize, seen: &mut HashSet<(u64, u64)>, scan: &mut S
     let metadata = match fs::metadata(path) {
         Ok(metadata) => metadata,
         // Gone between listing and looking, or a link to nowhere.
-        Err(error) if error.kind() == io::ErrorKind::NotFound && depth > 0 => return,
+        Err(error) if error.kind() == io::ErrorKind::NotFound && depth > 0 => {
+            if is_manifest(path) && path.is_symlink() {
+                scan.dangling.push(path.to_owned());
+            }
+            return;
+        }
         Err(error) => return drop(scan.unreadable.insert(path.to_owned(), error.to_string())),
     };
     if metadata.is_file() {
@@ -115,5 +122,6 @@ fn entries(path: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 fn is_manifest(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| ["yaml", "yml", "json"].iter().any(|known| extension == *known))
+    path.extension()
+        .is_some_and(|extension| ["yaml", "yml", "json"].iter().any(|known| extension.eq_ignore_ascii_case(known)))
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::ir::ObjectName;
 use crate::source::index::Kind;
 
-use super::decode::{self, Broken, Item};
+use super::decode::{self, Broken, Item, Purpose};
 use super::scan::{Scan, Stamp, scan};
 use super::{Loaded, Problem};
 
@@ -47,7 +47,7 @@ impl Store {
 
     /// Reads what changed below `path`. Whether anything did.
     pub(super) fn refresh(&mut self, path: &Path) -> bool {
-        let Scan { files, directories, unreadable } = scan(path);
+        let Scan { files, directories, unreadable, .. } = scan(path);
         let mut has_changed = unreadable != self.unreadable;
         self.files.retain(|path, _| {
             let is_hidden = || unreadable.keys().any(|hidden| path.starts_with(hidden));
@@ -90,7 +90,7 @@ impl Store {
         if self.files.contains_key(&path) && Stamp::now(&path) != Some(stamp) {
             return false;
         }
-        let outcome = text.and_then(|text| decode::items(&path, &text));
+        let outcome = text.and_then(|text| decode::items(&path, &text, Purpose::Serve));
         let (items, broken) = match outcome {
             Ok(items) => (Some(items), None),
             Err(broken) => (None, Some(broken)),

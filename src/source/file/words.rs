@@ -20,6 +20,7 @@ pub(super) fn yaml_error(error: &Error, text: &str) -> String {
         Error::Budget { .. } => "it has more documents or values than are read from one file".to_owned(),
         Error::NonFiniteFloat { value, .. } => format!("{value} is no number"),
         Error::MergeValueNotMapOrSeqOfMaps { .. } => "what << merges is no mapping".to_owned(),
+        Error::RecursiveReferencesRequireWeakTypes { .. } => "an alias stands inside of what it repeats".to_owned(),
         other => without_position(&other.to_string()),
     }
 }
@@ -65,6 +66,7 @@ mod tests {
             ("a: 1\na: 2\n", "the key \"a\" is there twice"),
             ("a: *b\n", "an alias names an anchor that is not there"),
             ("a:\n\tb: 1\n", "a line is indented with a tab, which YAML does not allow; use spaces"),
+            ("a: &b\n  c: *b\n", "an alias stands inside of what it repeats"),
             ("a: [1}\n", "mismatched bracket '[' closed by '}' (column 4)"),
         ] {
             assert_eq!(told(text), expected, "{text}");
