@@ -4,6 +4,7 @@
 //! [`crate::source::file::read`]'s.
 
 mod hints;
+mod never;
 mod translated;
 mod warnings;
 
@@ -90,6 +91,7 @@ pub fn check(manifests: &Manifests, settings: &Settings) -> Report {
     findings.extend(manifests.empty.iter().map(|path| empty(path)));
     findings.extend(known.twice.iter().map(|(again, first)| twice(again, first)));
     findings.extend(translated::findings(&known, settings));
+    findings.extend(never::findings(&known));
     Report {
         findings: findings.into_iter().collect(),
         objects: manifests.objects.len(),

@@ -133,3 +133,40 @@ fn nothing_is_not_good() {
     assert!(missing.0.starts_with("DIR/gone: error: cannot be read: "), "{missing:?}");
     assert_eq!(lines(&of_text("", &settings())), ["-: warning: no object found"]);
 }
+
+#[test]
+fn values_that_no_request_has_are_warned_of() {
+    let text = "apiVersion: lockgate.dev/v1alpha1
+kind: Selector
+metadata: {name: s}
+spec:
+  hostnames: [x.test]
+  match: {mode: Any, conditions: [{source: Host, values: [\"x.test:80\", x.test]}]}
+---
+apiVersion: lockgate.dev/v1alpha1
+kind: Route
+metadata: {name: r}
+spec:
+  selectors: [{name: s}]
+  rules:
+  - matches:
+    - path: {type: Regex, value: \"/%2b.*\"}
+    - path: {type: Regex, value: shop/.*}
+    - headers: [{name: a, value: \" b\"}]
+    backends: [{host: 10.0.0.1, port: 80}]
+";
+    let told = lines(&of_text(text, &settings()));
+    assert_eq!(
+        told,
+        [
+            "-:6: warning: Selector default/s: spec.match.conditions[0].values[0]: no request has this: hosts are compared \
+             without their port",
+            "-:15: warning: Route default/r: spec.rules[0].matches[0].path.value: no request has this: paths are normalised \
+             before they are compared: escapes are in upper case, such as %2B",
+            "-:16: warning: Route default/r: spec.rules[0].matches[1].path.value: no request has this: a regular expression \
+             is compared with the whole path, which starts with /",
+            "-:17: warning: Route default/r: spec.rules[0].matches[2].headers[0].value: no request has this: the value of a \
+             header does not begin or end with a blank",
+        ]
+    );
+}
