@@ -2,7 +2,7 @@
 //!
 //! Low-level connections that never leave their worker: taking and giving back costs no lock. What must hold for the
 //! whole process (connections open, requests waiting) is counted in the shared [`Endpoint`]. A Cluster's protocol
-//! decides which connections: [`h1`] lends each to one request, [`h2`] lends streams of few.
+//! decides which connections: `h1` lends each to one request, `h2` lends streams of few.
 
 mod account;
 mod h1;
