@@ -74,8 +74,12 @@ fn allows(cors: &Cors) -> String {
             Allowed::Listed(list) => parts.push(format!("{what} {}", String::from_utf8_lossy(list.as_bytes()))),
         }
     }
+    if let Some(exposed) = &cors.expose {
+        parts.push(format!("exposes {}", String::from_utf8_lossy(exposed.as_bytes())));
+    }
     if cors.credentials {
         parts.push("credentials".to_owned());
     }
+    parts.push(format!("kept for {} s", cors.max_age));
     parts.join("; ")
 }
