@@ -5,6 +5,8 @@ use http::header::{self, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
 
 use super::body::ResponseBody;
+use super::target::LocationError;
+use crate::routing::Miss;
 use crate::telemetry::metrics::Refusal;
 
 /// Names the reason of an answer that the gateway made.
@@ -48,6 +50,27 @@ impl Failure {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         response
+    }
+}
+
+impl From<Miss> for Failure {
+    fn from(miss: Miss) -> Self {
+        let reason = match miss {
+            Miss::NoHost | Miss::NoSelector => Refusal::NoSelector,
+            Miss::NoMatch => Refusal::NoRoute,
+        };
+        Self::because(reason, miss)
+    }
+}
+
+impl From<LocationError> for Failure {
+    fn from(error: LocationError) -> Self {
+        let reason = match error {
+            LocationError::NoHost => Refusal::NoHost,
+            LocationError::Rewrite(_) => Refusal::BadPath,
+            LocationError::Value(_) => Refusal::BadRequest,
+        };
+        Self::because(reason, error)
     }
 }
 

@@ -12,7 +12,7 @@ use super::error::{Failure, status};
 use super::filters;
 use super::head;
 use super::headers::Peer;
-use super::target::{LocationError, RequestTarget, location};
+use super::target::{RequestTarget, location};
 use crate::ir::{Action, Redirect, Rule};
 use crate::routing::{Miss, host, path, preflight};
 use crate::telemetry::metrics::Refusal;
@@ -46,11 +46,7 @@ impl From<Failure> for Refused {
 
 impl From<Miss> for Refused {
     fn from(miss: Miss) -> Self {
-        let reason = match miss {
-            Miss::NoHost | Miss::NoSelector => Refusal::NoSelector,
-            Miss::NoMatch => Refusal::NoRoute,
-        };
-        Self::because(reason, miss)
+        Failure::from(miss).into()
     }
 }
 
@@ -188,14 +184,7 @@ pub fn upstream(rule: &Rule, taken: Taken<'_>) -> Result<(String, String), Refus
 
 /// The `Location` of a rule's redirect, the rule's changes of answers included.
 pub fn redirect(rule: &Rule, redirect: &Redirect, taken: Taken<'_>) -> Result<String, Refused> {
-    let location = taken.seen(|request| location(redirect, request)).map_err(|error| {
-        let reason = match error {
-            LocationError::NoHost => Refusal::NoHost,
-            LocationError::Rewrite(_) => Refusal::BadPath,
-            LocationError::Value(_) => Refusal::BadRequest,
-        };
-        Refused::because(reason, error)
-    })?;
+    let location = taken.seen(|request| location(redirect, request)).map_err(Failure::from)?;
     let mut headers = HeaderMap::from_iter([(header::LOCATION, location)]);
     filters::edit_answer(&mut headers, &rule.filters);
     let lines = headers.get_all(header::LOCATION).iter().map(|line| String::from_utf8_lossy(line.as_bytes()));

@@ -19,11 +19,11 @@ use super::exchange::Exchange;
 use super::forward::{self, Outbound};
 use super::head;
 use super::headers::{self, REQUEST_ID};
-use super::target::{self, LocationError, RequestTarget};
+use super::target::{self, RequestTarget};
 use super::{filters, mirror};
 use crate::ir::{self, Action};
 use crate::publish::{Limiter, RuleRuntime};
-use crate::routing::{self, Miss, Now, preflight};
+use crate::routing::{self, Now, preflight};
 use crate::telemetry::metrics::Refusal;
 
 /// Answers a request. Never fails: what goes wrong becomes an answer.
@@ -94,14 +94,7 @@ async fn answer(
         client_ip: client.peer.client_ip(&parts.headers, &settings.trusted_proxies),
         now: Now::Ask(SystemTime::now),
     };
-    let found = snapshot.table.find_asked(client.listener, &lookup, asked.as_ref());
-    let found = found.map_err(|miss| {
-        let reason = match miss {
-            Miss::NoHost | Miss::NoSelector => Refusal::NoSelector,
-            Miss::NoMatch => Refusal::NoRoute,
-        };
-        Failure::because(reason, miss)
-    })?;
+    let found = snapshot.table.find_asked(client.listener, &lookup, asked.as_ref())?;
     let rule: &ir::Rule = found.rule;
     client.conn().matched(snapshot.clone(), found.key, rule.timeouts.idle);
     if let Some(filter) = preflight::cors(rule) {
@@ -227,14 +220,7 @@ impl Drop for Queued<'_> {
 }
 
 fn redirect_to(redirect: &ir::Redirect, request: &RequestTarget<'_>) -> Result<Response<ResponseBody>, Failure> {
-    let location = target::location(redirect, request).map_err(|error| {
-        let reason = match error {
-            LocationError::NoHost => Refusal::NoHost,
-            LocationError::Rewrite(_) => Refusal::BadPath,
-            LocationError::Value(_) => Refusal::BadRequest,
-        };
-        Failure::because(reason, error)
-    })?;
+    let location = target::location(redirect, request)?;
     let mut response = Response::new(ResponseBody::full(Bytes::new()));
     *response.status_mut() = redirect.status;
     response.headers_mut().insert(header::LOCATION, location);
