@@ -149,7 +149,7 @@ impl Worker {
             pools: Pools::new(index, seed),
             mirrors: Pools::for_mirrors(index, seed),
             copies: Cell::new(0),
-            server: connection::server(&shared.settings.limits),
+            server: connection::h1::server(&shared.settings.limits),
             random: RefCell::new(Random::new(seed.rotate_left(32))),
             generation: Cell::new(snapshot.generation),
             snapshot: RefCell::new(Held::new(snapshot)),

@@ -1,30 +1,21 @@
 //! One client connection from accept to close.
 
+pub(super) mod h1;
+
 use std::cell::{Cell, RefCell};
-use std::convert::Infallible;
-use std::future::poll_fn;
 use std::net::IpAddr;
-use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
+use super::Worker;
 use super::headers::Peer;
-use super::io::ClientIo;
 use super::proxy_protocol::{self, Missing};
-use super::watchdog::{Conn, Stage, Watched};
-use super::{Worker, service};
+use super::watchdog::{Conn, Watched};
 use crate::lifecycle::RequestGuard;
 use crate::routing::ListenerIndex;
 use crate::telemetry::metrics::{ListenerMetrics, Refusal};
-
-/// Bytes that the server reads ahead of a slow backend, per connection.
-const MAX_BUFFER: usize = 64 << 10;
 
 /// A client connection, as its requests see it.
 pub(super) struct Client {
@@ -77,19 +68,6 @@ impl Drop for Counted {
     }
 }
 
-/// hyper's server, set up once per worker.
-pub(super) fn server(limits: &crate::settings::Limits) -> http1::Builder {
-    let mut server = http1::Builder::new();
-    let max_header_bytes = usize::try_from(limits.max_header_bytes.get()).unwrap_or(usize::MAX);
-    server
-        .max_headers(limits.max_headers)
-        .max_header_size(max_header_bytes)
-        .max_buf_size(MAX_BUFFER.max(max_header_bytes))
-        // The watchdog keeps the time, for all connections together.
-        .header_read_timeout(None);
-    server
-}
-
 /// Serves a connection that the load balancer at `balancer` has to introduce.
 pub(super) async fn serve_told(
     worker: Rc<Worker>,
@@ -127,45 +105,6 @@ pub(super) async fn serve(
 ) {
     let watched = worker.watchdog.watch(worker.stage_limits());
     let client = Rc::new(Client { peer, listener, watched, held: RefCell::default(), linger: Cell::new(false) });
-    let io = ClientIo::new(stream, Rc::clone(client.conn()));
-    let service = {
-        let (worker, client) = (Rc::clone(&worker), Rc::clone(&client));
-        service_fn(move |request| {
-            let (worker, client) = (Rc::clone(&worker), Rc::clone(&client));
-            async move { Ok::<_, Infallible>(service::handle(worker, client, request).await) }
-        })
-    };
-    let mut connection = worker.server.serve_connection(TokioIo::new(io), service);
-    let outcome = poll_fn(|cx| {
-        if let Poll::Ready(result) = Pin::new(&mut connection).poll(cx) {
-            return Poll::Ready(Some(result));
-        }
-        let conn = client.conn();
-        if conn.stage() != Stage::Exchange && conn.poll_expired(cx) { Poll::Ready(None) } else { Poll::Pending }
-    })
-    .await;
-    match outcome {
-        Some(Err(error)) => refused(&worker, &client, &error),
-        None if client.conn().stage() == Stage::Head => worker.metrics.refused(Refusal::HeaderTimeout),
-        Some(Ok(())) | None => {}
-    }
-    let io = connection.into_parts().io.into_inner();
-    if client.linger.get() {
-        pin!(io.linger()).await;
-    }
+    h1::serve(worker, stream, client).await;
     drop(counted);
-}
-
-/// Counts what hyper answered by itself because no request could be read.
-fn refused(worker: &Worker, client: &Client, error: &hyper::Error) {
-    let reason = if error.is_parse_too_large() {
-        Refusal::HeadersTooLarge
-    } else if error.is_parse() {
-        Refusal::BadRequest
-    } else {
-        tracing::debug!(%error, peer = %client.peer.ip, "client connection ended");
-        return;
-    };
-    client.linger();
-    worker.metrics.refused(reason);
 }

@@ -7,7 +7,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use super::watchdog::Conn;
@@ -17,18 +16,31 @@ const LINGER_BYTES: usize = 256 << 10;
 /// Time spent on it.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// The socket of a client connection.
-pub(super) struct ClientIo {
-    stream: TcpStream,
+/// What a client speaks HTTP over: a socket, or TLS on one.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + 'static {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + 'static> Stream for S {}
+
+/// The stream of a client connection.
+pub(super) struct ClientIo<S> {
+    stream: S,
     conn: Rc<Conn>,
 }
 
-impl ClientIo {
-    /// Wraps a socket.
-    pub(super) fn new(stream: TcpStream, conn: Rc<Conn>) -> Self {
+impl<S> ClientIo<S> {
+    /// Wraps a stream.
+    pub(super) fn new(stream: S, conn: Rc<Conn>) -> Self {
         Self { stream, conn }
     }
 
+    fn note_written(&self, result: &Poll<io::Result<usize>>) {
+        if let Poll::Ready(Ok(bytes @ 1..)) = result {
+            self.conn.wrote(*bytes);
+        }
+    }
+}
+
+impl<S: Stream> ClientIo<S> {
     /// Ends the stream towards the client and reads, within bounds, what it still sends: a socket closed with
     /// unread bytes sends a reset, which can destroy the answer before the client has read it (RFC 9112, section 9.6).
     pub(super) async fn linger(mut self) {
@@ -47,7 +59,7 @@ impl ClientIo {
     }
 }
 
-impl AsyncRead for ClientIo {
+impl<S: Stream> AsyncRead for ClientIo<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let result = Pin::new(&mut self.stream).poll_read(cx, buf);
@@ -58,7 +70,7 @@ impl AsyncRead for ClientIo {
     }
 }
 
-impl AsyncWrite for ClientIo {
+impl<S: Stream> AsyncWrite for ClientIo<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write(cx, buf);
         self.note_written(&result);
@@ -85,13 +97,5 @@ impl AsyncWrite for ClientIo {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-}
-
-impl ClientIo {
-    fn note_written(&self, result: &Poll<io::Result<usize>>) {
-        if let Poll::Ready(Ok(bytes @ 1..)) = result {
-            self.conn.wrote(*bytes);
-        }
     }
 }
