@@ -263,7 +263,7 @@ impl<P> World<'_, P> {
 
     fn findings(&self, found: &Found<'_, P>) -> Vec<Told> {
         let (selector, route) = (&found.selector.origin.object, &found.rule.origin.object);
-        let concerned = |verdict: &&Verdict| match verdict.parent.as_ref() {
+        let concerned = |verdict: &&Arc<Verdict>| match verdict.parent.as_ref() {
             Some(parent) => verdict.object == *route && parent == selector,
             None => verdict.kind == crate::ir::Kind::Selector && verdict.object == *selector,
         };

@@ -41,7 +41,7 @@ pub struct Fragment {
     /// The Clusters that rules refer to, sorted by id, without their endpoints.
     pub clusters: Vec<Arc<Cluster>>,
     /// Verdicts sorted by subject and parent.
-    pub verdicts: Vec<Verdict>,
+    pub verdicts: Vec<Arc<Verdict>>,
 }
 
 /// The kinds of objects that verdicts speak of.

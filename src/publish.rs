@@ -36,6 +36,7 @@ const SWEEP: Duration = Duration::from_secs(1);
 const UNDECLARED: &str = "ClusterNotDeclared";
 
 /// What a rule needs at run time.
+#[derive(Clone)]
 pub struct RuleRuntime {
     /// Its counters and its limit; they outlive tables.
     pub state: Arc<RuleState>,
@@ -48,6 +49,7 @@ pub struct RuleRuntime {
 }
 
 /// Where copies go, and of which share of requests.
+#[derive(Clone)]
 pub struct Mirror {
     /// The Cluster that gets the copies.
     pub cluster: Arc<Cluster>,
@@ -86,7 +88,7 @@ pub struct Published {
 impl Published {
     /// Starts with an empty table.
     pub fn new(listeners: &[Arc<str>]) -> Self {
-        let table = RouteTable::compile(listeners, &[], None, |_, _| unreachable!("no rule in an empty table"));
+        let table = RouteTable::compile(listeners, &[], None, |_, _, _| unreachable!("no rule in an empty table"));
         Self { current: ArcSwap::from_pointee(Snapshot { generation: 0, table }), generation: AtomicU64::new(0) }
     }
 
@@ -235,10 +237,15 @@ impl Publisher {
         tokio::task::spawn_blocking(move || {
             let started = Instant::now();
             let mut states = states.lock();
-            let table =
-                RouteTable::compile(&listeners, &fragment.selectors, Some(&previous.table), |selector, rule| {
-                    runtime(selector, rule, &clusters, &mut states)
-                });
+            let table = RouteTable::compile(
+                &listeners,
+                &fragment.selectors,
+                Some(&previous.table),
+                |selector, rule, former| {
+                    let former = former.filter(|former| former.is_current()).cloned();
+                    former.unwrap_or_else(|| runtime(selector, rule, &clusters, &mut states))
+                },
+            );
             let snapshot = Snapshot { generation: previous.generation + 1, table };
             Compiled { snapshot, fragment, took: started.elapsed() }
         })
@@ -293,6 +300,15 @@ fn runtime(
 }
 
 impl RuleRuntime {
+    /// Whether making it anew of the same rule would give the same.
+    fn is_current(&self) -> bool {
+        let targets = self.targets.iter().all(|target| match target {
+            Target::Cluster(cluster) => !cluster.is_removed(),
+            Target::Invalid { reason } => *reason != UNDECLARED,
+        });
+        targets && self.mirrors.iter().all(|mirror| !mirror.cluster.is_removed())
+    }
+
     /// Its series.
     pub fn metrics(&self) -> &RuleMetrics {
         &self.state.metrics

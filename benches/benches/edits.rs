@@ -24,7 +24,11 @@ const PAUSE: Duration = Duration::from_millis(400);
 fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     println!("routes   in Selectors of   Route edit ms   EndpointSlice edit ms");
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     for (routes, each) in [(1_000, 10), (10_000, 10), (10_000, 10_000), (100_000, 10)] {
+        if !wanted.is_empty() && !wanted.contains(&format!("{routes}/{each}")) {
+            continue;
+        }
         let [route, slice] = runtime.block_on(measure(routes, each));
         println!("{routes:<8} {each:<17} {:<15.2} {:.3}", route.as_secs_f64() * 1e3, slice.as_secs_f64() * 1e3);
     }

@@ -75,7 +75,7 @@ pub fn host(number: usize) -> String {
 /// The table of `selectors` for two listeners.
 pub fn compile(selectors: &[Arc<Selector>], previous: Option<&RouteTable<Payload>>) -> RouteTable<Payload> {
     let mut next = 0;
-    RouteTable::compile(&["http".into(), "https".into()], selectors, previous, |_, _| {
+    RouteTable::compile(&["http".into(), "https".into()], selectors, previous, |_, _, _| {
         next += 1;
         next
     })

@@ -10,9 +10,9 @@ use lockgate_fuzz::{Input, listeners};
 fuzz_target!(|input: Input| {
     let Input { first, second, requests } = &input;
     let listeners = listeners();
-    let before = RouteTable::compile(&listeners, first, None, |_, _| ());
+    let before = RouteTable::compile(&listeners, first, None, |_, _, _| ());
     let both: Vec<_> = first.iter().step_by(2).chain(second).cloned().collect();
-    let after = RouteTable::compile(&listeners, &both, Some(&before), |_, _| ());
+    let after = RouteTable::compile(&listeners, &both, Some(&before), |_, _, _| ());
     for (table, selectors) in [(&before, first), (&after, &both)] {
         for request in requests {
             let (listener, request) = request.borrow();

@@ -68,7 +68,7 @@ async fn tell_verdicts(mut examined: watch::Receiver<Option<Arc<Served>>>) {
     let mut known = BTreeSet::new();
     while examined.changed().await.is_ok() {
         let Some(served) = examined.borrow_and_update().clone() else { continue };
-        let verdicts = served.fragment.verdicts.iter().flat_map(complaints);
+        let verdicts = served.fragment.verdicts.iter().flat_map(|verdict| complaints(verdict));
         let now: BTreeSet<String> = verdicts.chain(served.shadowed.iter().map(shadow)).collect();
         for complaint in now.difference(&known) {
             tracing::warn!("{complaint}");

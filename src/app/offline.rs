@@ -57,7 +57,7 @@ impl Offline {
         let gateway = Gateway::from(settings);
         let names: Vec<Arc<str>> = gateway.listeners.iter().map(|listener| Arc::clone(&listener.name)).collect();
         Self {
-            table: RouteTable::compile(&names, &fragment.selectors, None, |_, _| ()),
+            table: RouteTable::compile(&names, &fragment.selectors, None, |_, _, _| ()),
             gateway,
             fragment,
             endpoints: sets.into_iter().map(|set| (set.cluster.clone(), set)).collect(),

@@ -78,7 +78,7 @@ impl Class<'_> {
         }
         self.stand_in(absent);
         let fragment = self.translate();
-        let concerned = |verdict: &&Verdict| match (verdict.kind, &verdict.parent) {
+        let concerned = |verdict: &&Arc<Verdict>| match (verdict.kind, &verdict.parent) {
             (Kind::Selector, _) => self.selectors.contains(&verdict.object),
             (Kind::Route, Some(parent)) => self.selectors.contains(parent) || absent.contains(&parent),
             (Kind::Route, None) => false,
@@ -96,7 +96,8 @@ impl Class<'_> {
         let placeless: BTreeSet<&ObjectName> = placeless.collect();
         self.stand_in(&placeless);
         let fragment = self.translate();
-        let is_theirs = |verdict: &&Verdict| verdict.parent.as_ref().is_some_and(|parent| placeless.contains(parent));
+        let is_theirs =
+            |verdict: &&Arc<Verdict>| verdict.parent.as_ref().is_some_and(|parent| placeless.contains(parent));
         let findings =
             fragment.verdicts.iter().filter(is_theirs).flat_map(|verdict| self.of_verdict(verdict)).collect();
         for declared in placeless.iter().filter_map(|name| self.known.get("Selector", name)) {

@@ -19,7 +19,7 @@ pub(super) fn of_table(
 ) -> Vec<Finding> {
     let mut findings = without_routes(known, fragment, selectors);
     let names: Vec<_> = listeners.iter().map(|listener| listener.name.clone()).collect();
-    let table = RouteTable::compile(&names, &fragment.selectors, None, |_, _| ());
+    let table = RouteTable::compile(&names, &fragment.selectors, None, |_, _, _| ());
     for found in shadow::find(&table) {
         findings.extend(found.selector.as_ref().and_then(|shadow| unreached(known, shadow)));
         findings.extend(found.matches.iter().filter_map(|shadow| shadowed(known, shadow)));

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
+use foldhash::fast::RandomState;
 use tokio::sync::Semaphore;
 
 use crate::ir::{self, Action, ObjectName, RuleName};
@@ -72,14 +73,14 @@ pub struct Limiter {
 /// The states of all rules that a table refers to.
 pub(super) struct RuleStates {
     metrics: Arc<Metrics>,
-    states: HashMap<(ObjectName, ObjectName, RuleName), Weak<RuleState>>,
+    states: HashMap<(ObjectName, ObjectName, RuleName), Weak<RuleState>, RandomState>,
     /// The map is swept when it has grown to this size.
     sweep_at: usize,
 }
 
 impl RuleStates {
     pub(super) fn new(metrics: Arc<Metrics>) -> Self {
-        Self { metrics, states: HashMap::new(), sweep_at: 1024 }
+        Self { metrics, states: HashMap::default(), sweep_at: 1024 }
     }
 
     /// The state of a rule: the one that it has in a table still in use, else a new one.

@@ -1,7 +1,10 @@
 //! One compiled Selector.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
+
+use foldhash::fast::RandomState;
 
 use super::matrix::Matrix;
 use super::names::Names;
@@ -56,9 +59,16 @@ struct Position {
 impl<P> Compiled<P> {
     pub(super) fn new(
         selector: Arc<ir::Selector>,
-        payload: &mut impl FnMut(&Arc<ir::Selector>, &Arc<ir::Rule>) -> P,
+        former: Option<&Self>,
+        payload: &mut impl FnMut(&Arc<ir::Selector>, &Arc<ir::Rule>, Option<&P>) -> P,
     ) -> Self {
-        let entry = |rule: &Arc<ir::Rule>| Entry { rule: Arc::clone(rule), payload: payload(&selector, rule) };
+        let former = former.into_iter().flat_map(|former| &former.rules);
+        let former: HashMap<*const ir::Rule, &P, RandomState> =
+            former.map(|entry| (Arc::as_ptr(&entry.rule), &entry.payload)).collect();
+        let entry = |rule: &Arc<ir::Rule>| {
+            let former = former.get(&Arc::as_ptr(rule)).copied();
+            Entry { rule: Arc::clone(rule), payload: payload(&selector, rule, former) }
+        };
         let rules = selector.rules.iter().map(entry).collect();
         let ranked = rank(&selector);
         let matches = ranked.iter().map(|(_, position)| *position).collect();

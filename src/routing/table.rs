@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
+
 use super::hosts::Hosts;
 use super::selector::{Compiled, Entry};
 use super::shadow::Matcher;
@@ -39,21 +41,26 @@ impl<P> RouteTable<P> {
     /// A Selector that `previous` holds under the same `Arc` is taken from there with its payloads, so that an edit
     /// costs what the edited Selector costs, and one pass over the hostnames. Without `previous` everything is
     /// compiled anew. `payload` is called once for every rule of a Selector that is compiled, in the order of
-    /// [`ir::Selector::rules`].
+    /// [`ir::Selector::rules`], with the payload that `previous` holds for the same Selector and the same `Arc` of the
+    /// rule, if it does.
     pub fn compile(
         listeners: &[Arc<str>],
         selectors: &[Arc<ir::Selector>],
         previous: Option<&Self>,
-        mut payload: impl FnMut(&Arc<ir::Selector>, &Arc<ir::Rule>) -> P,
+        mut payload: impl FnMut(&Arc<ir::Selector>, &Arc<ir::Rule>, Option<&P>) -> P,
     ) -> Self {
         let mut selectors = selectors.to_vec();
         selectors.sort_by(|a, b| a.precedence().cmp(&b.precedence()));
 
-        let known: HashMap<*const ir::Selector, &Arc<Compiled<P>>> =
+        let known: HashMap<*const ir::Selector, &Arc<Compiled<P>>, RandomState> =
             previous.iter().flat_map(|p| &p.selectors).map(|c| (Arc::as_ptr(c.selector()), c)).collect();
-        let compiled = selectors.iter().map(|selector| match known.get(&Arc::as_ptr(selector)) {
-            Some(compiled) => Arc::clone(compiled),
-            None => Arc::new(Compiled::new(Arc::clone(selector), &mut payload)),
+        let mut by_name = None;
+        let compiled = selectors.iter().map(|selector| {
+            if let Some(compiled) = known.get(&Arc::as_ptr(selector)) {
+                return Arc::clone(compiled);
+            }
+            let former = by_name.get_or_insert_with(|| names(previous)).get(&selector.origin.object);
+            Arc::new(Compiled::new(Arc::clone(selector), former.copied(), &mut payload))
         });
         let compiled = compiled.collect();
         Self { listeners: listen(listeners, &selectors), selectors: compiled }
@@ -135,6 +142,12 @@ impl<P> Matcher for RouteTable<P> {
         let (rule, matched) = compiled.by_rank(rank)?;
         Some((rank, rule, matched))
     }
+}
+
+/// The Selectors of a table by their names.
+fn names<P>(table: Option<&RouteTable<P>>) -> HashMap<&ir::ObjectName, &Compiled<P>, RandomState> {
+    let selectors = table.into_iter().flat_map(|table| &table.selectors);
+    selectors.map(|compiled| (&compiled.selector().origin.object, &**compiled)).collect()
 }
 
 /// Indexes the hosts of every listener; listeners with the same Selectors share one index.

@@ -161,7 +161,7 @@ impl Owned {
 
 pub(super) fn table(selectors: Vec<Selector>) -> RouteTable<()> {
     let selectors: Vec<_> = selectors.into_iter().map(Arc::new).collect();
-    RouteTable::compile(&listeners(), &selectors, None, |_, _| ())
+    RouteTable::compile(&listeners(), &selectors, None, |_, _, _| ())
 }
 
 /// What tests compare: `selector rule match`, or why there is none.

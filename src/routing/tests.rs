@@ -352,7 +352,7 @@ fn unchanged_selectors_keep_what_was_compiled() {
     let two = Arc::new(selector("two", &["b.test"], vec![rule("c", vec![on("/")])]));
     let mut made = Vec::new();
     let mut compile = |selectors: &[Arc<ir::Selector>], previous: Option<&RouteTable<usize>>| {
-        RouteTable::compile(&listeners(), selectors, previous, |selector, rule| {
+        RouteTable::compile(&listeners(), selectors, previous, |selector, rule, _| {
             made.push(format!("{} {}", selector.origin.object.name, rule.name));
             made.len()
         })
@@ -368,6 +368,27 @@ fn unchanged_selectors_keep_what_was_compiled() {
     assert_eq!(made, ["one a", "one b", "two c", "two d", "one a", "one b"]);
     let request = get("b.test/");
     assert_eq!(*second.find(ListenerIndex(0), &request.borrow()).unwrap().payload, 4);
+}
+
+#[test]
+fn rules_of_an_edited_selector_are_shown_what_was_made_of_them() {
+    let rules = |names: &[&str]| names.iter().map(|name| Arc::new(rule(name, vec![on("/")]))).collect::<Vec<_>>();
+    let with = |name: &str, rules: &[Arc<ir::Rule>]| {
+        Arc::new(ir::Selector { rules: rules.to_vec(), ..selector(name, &["a.test"], vec![]) })
+    };
+    let compile = |selectors: &[Arc<ir::Selector>], previous: Option<&RouteTable<(String, bool)>>| {
+        RouteTable::compile(&listeners(), selectors, previous, |selector, rule, former: Option<&(String, bool)>| {
+            let name = format!("{} {}", selector.origin.object.name, rule.name);
+            assert!(former.is_none_or(|(former, _)| *former == name), "{former:?} is shown to {name}");
+            (name, former.is_some())
+        })
+    };
+    let [a, b, c] = <[_; 3]>::try_from(rules(&["a", "b", "c"])).unwrap();
+    let first = compile(&[with("one", &[a.clone(), b.clone()]), with("two", std::slice::from_ref(&c))], None);
+    let again = rules(&["a"]).remove(0);
+    let second = compile(&[with("one", &[c.clone(), b, again]), with("two", &[c])], Some(&first));
+    let told: Vec<String> = second.payloads().map(|(_, _, (name, known))| format!("{name} {known}")).collect();
+    assert_eq!(told, ["one c false", "one b true", "one a false", "two c true"]);
 }
 
 #[test]

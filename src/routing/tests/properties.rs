@@ -161,7 +161,7 @@ pub(in crate::routing) fn request() -> impl Strategy<Value = Owned> {
 }
 
 pub(in crate::routing) fn compile(selectors: &[Arc<Selector>]) -> RouteTable<()> {
-    RouteTable::compile(&listeners(), selectors, None, |_, _| ())
+    RouteTable::compile(&listeners(), selectors, None, |_, _, _| ())
 }
 
 fn find(table: &RouteTable<()>, request: &Owned) -> String {
@@ -249,7 +249,7 @@ proptest! {
             selector.origin.object = ir::ObjectName::new("other", Arc::clone(&selector.origin.object.name));
             Arc::new(selector)
         }));
-        let table = RouteTable::compile(&listeners(), &selectors, Some(&previous), |_, _| ());
+        let table = RouteTable::compile(&listeners(), &selectors, Some(&previous), |_, _, _| ());
         for request in &requests {
             prop_assert_eq!(find(&table, request), expected(&selectors, request));
         }

@@ -22,7 +22,7 @@ pub(super) struct Table {
     attachments: BTreeMap<ObjectName, BTreeMap<ObjectName, Attachment>>,
     selectors: BTreeMap<ObjectName, Arc<Selector>>,
     clusters: BTreeMap<ClusterId, (usize, Arc<Cluster>)>,
-    verdicts: BTreeMap<VerdictKey, Verdict>,
+    verdicts: BTreeMap<VerdictKey, Arc<Verdict>>,
     was_taken: bool,
     has_changed: bool,
 }
@@ -158,11 +158,11 @@ impl Table {
     }
 
     fn put_verdict(&mut self, key: VerdictKey, verdict: Option<Verdict>) {
-        if self.verdicts.get(&key) == verdict.as_ref() {
+        if self.verdicts.get(&key).map(|old| &**old) == verdict.as_ref() {
             return;
         }
         match verdict {
-            Some(verdict) => self.verdicts.insert(key, verdict),
+            Some(verdict) => self.verdicts.insert(key, Arc::new(verdict)),
             None => self.verdicts.remove(&key),
         };
         self.has_changed = true;

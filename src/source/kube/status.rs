@@ -33,7 +33,7 @@ pub async fn run(
 }
 
 /// The verdicts of one object, found by their order in the fragment.
-fn verdicts_of<'a>(fragment: &'a Fragment, kind: Kind, object: &ObjectName) -> &'a [Verdict] {
+fn verdicts_of<'a>(fragment: &'a Fragment, kind: Kind, object: &ObjectName) -> &'a [Arc<Verdict>] {
     of(&fragment.verdicts, |verdict| (verdict.kind, &verdict.object).cmp(&(kind, object)))
 }
 

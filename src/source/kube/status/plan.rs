@@ -1,5 +1,7 @@
 //! From verdicts and the status that stands there to the status to write, if any. Pure.
 
+use std::sync::Arc;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::Seen;
@@ -14,7 +16,7 @@ const MAX_MESSAGE: usize = 32 * 1024;
 ///
 /// Verdicts on another generation than the one seen say nothing yet: those on this one will follow.
 pub(super) fn plan(
-    verdicts: &[Verdict],
+    verdicts: &[Arc<Verdict>],
     shadows: &[Shadowed],
     seen: &Seen,
     controller: &str,
@@ -58,7 +60,7 @@ fn route(entries: Vec<RouteSelectorStatus>, stands: &RouteStatus, controller: &s
 
 /// What should be said at each of the parents.
 fn entries(
-    verdicts: &[Verdict],
+    verdicts: &[Arc<Verdict>],
     shadows: &[Shadowed],
     seen: &Seen,
     stands: &RouteStatus,

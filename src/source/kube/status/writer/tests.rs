@@ -74,7 +74,8 @@ impl Fixture {
     }
 
     fn serve_with(&self, verdicts: &[Verdict], shadowed: &[Shadowed]) {
-        let fragment = Arc::new(Fragment { verdicts: verdicts.to_vec(), ..Fragment::default() });
+        let fragment =
+            Arc::new(Fragment { verdicts: verdicts.iter().cloned().map(Arc::new).collect(), ..Fragment::default() });
         self.served.send_replace(Some(Arc::new(Served { fragment, shadowed: shadowed.to_vec() })));
     }
 
