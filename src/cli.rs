@@ -2,6 +2,7 @@
 
 mod check;
 pub mod demo_backend;
+mod drill;
 mod explain;
 mod serve;
 mod settings;
@@ -26,6 +27,8 @@ enum Command {
     Explain(Box<explain::Args>),
     /// Find everything that is wrong with manifests
     Check(check::Args),
+    /// Send traffic at a fixed rate and tell of every request that fails
+    Drill(drill::Args),
     /// Print the custom resource definitions
     Crds,
     /// Run a small HTTP server that tells what reached it
@@ -41,6 +44,7 @@ pub fn run() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Drill(args) => drill::run(&args),
         Command::Crds => crds(),
         Command::DemoBackend(args) => demo(args),
     }

@@ -13,6 +13,7 @@ pub mod api;
 pub mod app;
 pub mod check;
 pub mod cli;
+pub mod drill;
 pub mod explain;
 pub mod ir;
 pub mod lifecycle;

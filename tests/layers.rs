@@ -45,11 +45,12 @@ const TRANSLATION: [&str; 5] = ["api", "ir", "source::endpoints", "source::index
 const SOURCE: [&str; 8] =
     ["api", "ir", "lifecycle", "source", "source::endpoints", "source::index", "source::translate", "telemetry"];
 
-const EVERYTHING: [&str; 20] = [
+const EVERYTHING: [&str; 21] = [
     "admin",
     "api",
     "app",
     "check",
+    "drill",
     "explain",
     "ir",
     "lifecycle",
@@ -69,8 +70,9 @@ const EVERYTHING: [&str; 20] = [
 ];
 
 /// The order of the layers.
-const LAYERS: [Layer; 22] = [
+const LAYERS: [Layer; 23] = [
     layer("socket", &[]),
+    layer("drill", &[]),
     pure("nearby", &[]),
     pure("ir", &[]),
     pure("api", &["nearby"]).kubernetes(),
