@@ -13,6 +13,7 @@ mod route;
 mod rules;
 pub mod schema;
 mod selector;
+mod upgrade;
 mod validate;
 
 pub use backend::{Backend, BackendPort, BackendReference};
@@ -36,6 +37,7 @@ pub use selector::{
     SelectorTls, TlsMode,
 };
 
+pub use upgrade::{UpgradeProtocol, UpgradeProtocolError};
 pub use validate::{Problem, Refused};
 
 /// The API group of Route and Selector.

@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::source::{Leaf, Overrides, SettingsError, leaves, load};
-use crate::api::{ByteSize, Duration};
+use crate::api::{ByteSize, Duration, UpgradeProtocol};
 
 /// Everything that can be set.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq)]
@@ -40,6 +40,9 @@ pub struct Settings {
     pub limits: Limits,
     /// How long clients may take.
     pub timeouts: Timeouts,
+    /// Protocols that connections may change to where a rule names none, such as `websocket`. Other HTTP and TLS never.
+    #[schemars(with = "Vec<String>")]
+    pub upgrades: Vec<UpgradeProtocol>,
     /// Logging.
     pub log: Log,
     /// Metrics.
@@ -225,6 +228,7 @@ impl Default for Settings {
             drain: Drain::default(),
             limits: Limits::default(),
             timeouts: Timeouts::default(),
+            upgrades: websocket(),
             log: Log::default(),
             metrics: Metrics::default(),
             kubernetes: Kubernetes::default(),
@@ -271,6 +275,10 @@ impl Settings {
         }
         problems
     }
+}
+
+fn websocket() -> Vec<UpgradeProtocol> {
+    "websocket".parse().into_iter().collect()
 }
 
 /// More threads than any machine has cores; a slip of the finger ends here, not in the system's limits.

@@ -201,6 +201,7 @@ fn selector(number: usize, hostname: Hostname, matches: Vec<Match>) -> Selector 
             load_balancing: LoadBalancing::default(),
             limits: Limits::default(),
             upstream: UpstreamLimits::default(),
+            upgrades: None,
         })
     };
     Selector {

@@ -140,6 +140,7 @@ fn rule(u: &mut Unstructured<'_>, index: u16) -> Result<Rule> {
         load_balancing: LoadBalancing::default(),
         limits: Limits::default(),
         upstream: UpstreamLimits::default(),
+        upgrades: None,
     })
 }
 

@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement;
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
 
-use super::{HeaderModifier, OWN_HEADERS, rules};
+use super::{HeaderModifier, OWN_HEADERS, UpgradeProtocol, rules};
 
 /// One label as in RFC 1123, lower case.
 const LABEL: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
@@ -146,6 +146,11 @@ pub(super) fn numerator(_: &mut SchemaGenerator) -> Schema {
 /// The lower part of a fraction.
 pub(super) fn denominator(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "integer", "format": "int32", "minimum": 1, "maximum": i32::MAX})
+}
+
+/// Protocols that connections may change to.
+pub(super) fn upgrades(generator: &mut SchemaGenerator) -> Schema {
+    set_of(&generator.subschema_for::<UpgradeProtocol>(), 16)
 }
 
 /// What makes a request retry.

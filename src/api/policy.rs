@@ -4,7 +4,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{ByteSize, Duration, fields, rules};
+use super::{ByteSize, Duration, UpgradeProtocol, fields, rules};
 
 /// The policies of a Selector, the same keys as a rule's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -25,6 +25,10 @@ pub struct Policy {
     /// How connections to endpoints are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upstream: Option<Upstream>,
+    /// Protocols that connections may change to; the gateway's own list when absent, none when empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "fields::upgrades")]
+    pub upgrades: Option<Vec<UpgradeProtocol>>,
 }
 
 /// How long things may take; `0s` is no limit.
@@ -40,6 +44,8 @@ pub struct Timeouts {
     pub connect: Duration,
     /// No byte in either direction.
     pub idle: Duration,
+    /// No byte in either direction after the connection has changed to another protocol, such as `WebSocket`.
+    pub tunnel: Duration,
 }
 
 impl Default for Timeouts {
@@ -49,6 +55,7 @@ impl Default for Timeouts {
             backend_request: Duration::ZERO,
             connect: Duration::from_secs(2),
             idle: Duration::from_secs(60),
+            tunnel: Duration::from_secs(3600),
         }
     }
 }

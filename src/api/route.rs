@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Backend, Condition, Filter, HeaderMatch, Limits, LoadBalancing, PathMatch, QueryMatch, Retry, Timeouts, Upstream,
-    fields, rules,
+    Backend, Condition, Filter, HeaderMatch, Limits, LoadBalancing, PathMatch, QueryMatch, Retry, Timeouts,
+    UpgradeProtocol, Upstream, fields, rules,
 };
 
 /// What a Route asks for.
@@ -89,6 +89,10 @@ pub struct RouteRule {
     /// How connections to endpoints are kept; replaces the Selector's block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upstream: Option<Upstream>,
+    /// Protocols that connections may change to; replaces the Selector's list and the gateway's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "fields::upgrades")]
+    pub upgrades: Option<Vec<UpgradeProtocol>>,
 }
 
 /// A request fits when all of this holds.

@@ -124,7 +124,11 @@ where
     // Status is what a gateway wrote elsewhere; whatever is in it says nothing about what the user asks for.
     value.as_object_mut().and_then(|members| members.remove("status"));
     drop_nulls(&mut value);
-    let object = serde_json::from_value(value).map_err(|error| vec![Problem::new("", error.to_string())])?;
+    // What the schema leaves to the types is told at its field, too.
+    let object = serde_path_to_error::deserialize(value).map_err(|error| {
+        let field = error.path().to_string();
+        vec![Problem::new(if field == "." { "" } else { &field }, error.into_inner().to_string())]
+    })?;
     rules(&object, &mut problems);
     if problems.is_empty() { Ok(object) } else { Err(problems) }
 }

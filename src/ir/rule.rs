@@ -36,6 +36,9 @@ pub struct Rule {
     pub limits: Limits,
     /// What it may hold open per endpoint.
     pub upstream: UpstreamLimits,
+    /// Protocols that connections may change to, as names that may have a version; `None` for those of the gateway.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upgrades: Option<Vec<Arc<str>>>,
 }
 
 /// A conjunction: all parts must hold.
@@ -166,6 +169,8 @@ pub struct Timeouts {
     pub connect: Duration,
     /// Without a byte either way.
     pub idle: Duration,
+    /// The same after the connection has changed to another protocol.
+    pub tunnel: Duration,
 }
 
 impl Default for Timeouts {
@@ -175,6 +180,7 @@ impl Default for Timeouts {
             backend_request: Duration::ZERO,
             connect: Duration::from_secs(2),
             idle: Duration::from_mins(1),
+            tunnel: Duration::from_hours(1),
         }
     }
 }

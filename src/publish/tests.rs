@@ -21,6 +21,7 @@ fn selector(name: &str, cluster: Option<u16>) -> Arc<ir::Selector> {
             load_balancing: ir::LoadBalancing::default(),
             limits: ir::Limits::default(),
             upstream: ir::UpstreamLimits::default(),
+            upgrades: None,
         })
     });
     Arc::new(ir::Selector {

@@ -57,6 +57,7 @@ pub(super) fn rule_of(origin: Origin, index: u16, name: &str, matches: Vec<Match
         load_balancing: LoadBalancing::default(),
         limits: Limits::default(),
         upstream: UpstreamLimits::default(),
+        upgrades: None,
     }
 }
 

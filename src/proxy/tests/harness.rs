@@ -63,6 +63,7 @@ fn forwarding(path: &str, backends: Vec<ir::Backend>) -> ir::Rule {
         load_balancing: ir::LoadBalancing::default(),
         limits: ir::Limits::default(),
         upstream: ir::UpstreamLimits::default(),
+        upgrades: None,
     }
 }
 

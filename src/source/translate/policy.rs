@@ -1,5 +1,7 @@
 //! Policies: a rule's block replaces the Selector's block of the same key as a whole.
 
+use std::sync::Arc;
+
 use crate::api::reason::UNSUPPORTED_VALUE;
 use crate::api::{self, LoadBalancingType, Policy, RouteRule};
 use crate::ir::{Limits, LoadBalancing, Retry, RetryOn, Timeouts, UpstreamLimits};
@@ -14,6 +16,7 @@ pub(super) struct Policies {
     pub(super) load_balancing: Result<LoadBalancing, &'static str>,
     pub(super) limits: Limits,
     pub(super) upstream: UpstreamLimits,
+    pub(super) upgrades: Option<Vec<Arc<str>>>,
 }
 
 /// The policies of a rule, the Selector's merged in. Problems of inherited blocks name the Selector's field.
@@ -27,6 +30,7 @@ pub(super) fn policies(
     let of = |own: bool| if own { *field } else { SELECTOR };
     let retry = rule.retry.as_ref().or_else(|| inherited?.retry.as_ref());
     let balancing = rule.load_balancing.as_ref().or_else(|| inherited?.load_balancing.as_ref());
+    let upgrades = rule.upgrades.as_ref().or_else(|| inherited?.upgrades.as_ref());
     let upstream = rule.upstream.as_ref().or_else(|| inherited?.upstream.as_ref());
     Policies {
         timeouts: timeouts(rule.timeouts.as_ref().or_else(|| inherited?.timeouts.as_ref())),
@@ -36,6 +40,7 @@ pub(super) fn policies(
         }),
         limits: limits(rule.limits.as_ref().or_else(|| inherited?.limits.as_ref())),
         upstream: upstream.map_or_else(UpstreamLimits::default, upstream_limits),
+        upgrades: upgrades.map(|protocols| protocols.iter().map(|protocol| protocol.as_str().into()).collect()),
     }
 }
 
@@ -56,6 +61,7 @@ fn timeouts(block: Option<&api::Timeouts>) -> Timeouts {
         backend_request: block.backend_request.get(),
         connect: block.connect.get(),
         idle: block.idle.get(),
+        tunnel: block.tunnel.get(),
     })
 }
 

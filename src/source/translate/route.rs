@@ -171,6 +171,7 @@ impl<W: World> Context<'_, W> {
             load_balancing: policies.load_balancing.unwrap_or_default(),
             limits: policies.limits,
             upstream: policies.upstream,
+            upgrades: policies.upgrades,
         })
     }
 }
