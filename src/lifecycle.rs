@@ -16,6 +16,7 @@ mod signals;
 mod tests;
 mod worker;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -43,7 +44,7 @@ pub struct Holder {
     /// The rule that it belongs to, for people.
     pub route: String,
     /// Its protocol, such as `http/1.1` or `websocket`.
-    pub protocol: &'static str,
+    pub protocol: Cow<'static, str>,
     /// How long it has been running.
     pub age: Duration,
     /// Bytes that it carried both ways.

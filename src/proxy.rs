@@ -21,6 +21,8 @@ mod proxy_protocol;
 mod query;
 mod service;
 mod target;
+mod tunnel;
+mod upgrade;
 mod watchdog;
 
 use std::cell::{Cell, RefCell};
@@ -57,6 +59,8 @@ pub struct Shared {
     pub lifecycle: Arc<Lifecycle>,
     /// All metrics.
     pub metrics: Arc<Metrics>,
+    /// Protocols that connections may change to where a rule names none.
+    upgrades: Vec<Arc<str>>,
     loads: Box<[WorkerLoad]>,
 }
 
@@ -75,7 +79,8 @@ impl Shared {
         metrics: Arc<Metrics>,
     ) -> Arc<Self> {
         let loads = (0..workers).map(|_| WorkerLoad::default()).collect();
-        Arc::new(Self { settings, published, lifecycle, metrics, loads })
+        let upgrades = settings.upgrades.iter().map(|protocol| protocol.as_str().into()).collect();
+        Arc::new(Self { settings, published, lifecycle, metrics, upgrades, loads })
     }
 
     /// Client connections of the process.
@@ -126,6 +131,8 @@ pub struct Worker {
     /// Copies of requests on their way.
     copies: Cell<usize>,
     server: http1::Builder,
+    /// Where bytes pass through on their way through a tunnel.
+    scratch: RefCell<Box<[u8]>>,
     random: RefCell<Random>,
     snapshot: RefCell<Held>,
     generation: Cell<u64>,
@@ -150,6 +157,7 @@ impl Worker {
             mirrors: Pools::for_mirrors(index, seed),
             copies: Cell::new(0),
             server: connection::h1::server(&shared.settings.limits),
+            scratch: RefCell::new(vec![0; tunnel::BUFFER].into_boxed_slice()),
             random: RefCell::new(Random::new(seed.rotate_left(32))),
             generation: Cell::new(snapshot.generation),
             snapshot: RefCell::new(Held::new(snapshot)),

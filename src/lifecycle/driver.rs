@@ -144,7 +144,7 @@ impl Lifecycle {
         for holder in self.holders() {
             tracing::warn!(
                 route = holder.route,
-                protocol = holder.protocol,
+                protocol = &*holder.protocol,
                 age_seconds = holder.age.as_secs_f64(),
                 bytes = holder.bytes,
                 "cut"

@@ -164,7 +164,7 @@ struct OneTunnel;
 
 impl Ledger for OneTunnel {
     fn holders(&self) -> Vec<Holder> {
-        vec![Holder { route: "shop/chat/0".to_owned(), protocol: "websocket", age: secs(90), bytes: 12 }]
+        vec![Holder { route: "shop/chat/0".to_owned(), protocol: "websocket".into(), age: secs(90), bytes: 12 }]
     }
 }
 

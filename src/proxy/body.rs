@@ -13,6 +13,7 @@ use hyper::body::Incoming;
 use super::connection::Client;
 use super::exchange::Exchange;
 use super::mirror::Tee;
+use super::tunnel::Agreed;
 use crate::ir::UpstreamLimits;
 use crate::telemetry::metrics::Refusal;
 use crate::upstream::Load;
@@ -160,6 +161,8 @@ pub(super) struct ResponseBody {
 enum Content {
     Full(Option<Bytes>),
     Upstream(Box<Download>),
+    /// None: the connection goes on as a tunnel.
+    Tunnel(Box<Agreed>),
 }
 
 /// An answer's body that comes from a backend, and what has to be given back at its end.
@@ -202,6 +205,28 @@ impl ResponseBody {
         Self { content: Content::Upstream(Box::new(download)), exchange: None }
     }
 
+    /// No body, and a tunnel after the head.
+    pub(super) fn tunnel(agreed: Agreed) -> Self {
+        Self { content: Content::Tunnel(Box::new(agreed)), exchange: None }
+    }
+
+    /// The tunnel after the head, if there is one.
+    pub(super) fn agreed(&self) -> Option<&Agreed> {
+        match &self.content {
+            Content::Tunnel(agreed) => Some(agreed),
+            Content::Full(_) | Content::Upstream(_) => None,
+        }
+    }
+
+    /// Takes the tunnel out.
+    pub(super) fn take_tunnel(&mut self) -> Option<Agreed> {
+        self.agreed()?;
+        match std::mem::replace(&mut self.content, Content::Full(None)) {
+            Content::Tunnel(agreed) => Some(*agreed),
+            Content::Full(_) | Content::Upstream(_) => None,
+        }
+    }
+
     /// Ends `exchange` with this body.
     pub(super) fn end(&mut self, exchange: Exchange) {
         self.exchange = Some(Box::new(exchange));
@@ -238,6 +263,7 @@ impl Body for ResponseBody {
                 return Poll::Ready(frame);
             }
             Content::Upstream(download) => download,
+            Content::Tunnel(_) => return Poll::Ready(None),
         };
         match Pin::new(&mut download.incoming).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
@@ -271,6 +297,7 @@ impl Body for ResponseBody {
         match &self.content {
             Content::Full(bytes) => bytes.is_none(),
             Content::Upstream(download) => download.incoming.is_end_stream(),
+            Content::Tunnel(_) => true,
         }
     }
 
@@ -278,6 +305,7 @@ impl Body for ResponseBody {
         match &self.content {
             Content::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64)),
             Content::Upstream(download) => download.incoming.size_hint(),
+            Content::Tunnel(_) => SizeHint::with_exact(0),
         }
     }
 }

@@ -12,6 +12,7 @@ use tokio::net::TcpStream;
 use super::Worker;
 use super::headers::Peer;
 use super::proxy_protocol::{self, Missing};
+use super::tunnel::Tunnel;
 use super::watchdog::{Conn, Watched};
 use crate::lifecycle::RequestGuard;
 use crate::routing::ListenerIndex;
@@ -27,6 +28,8 @@ pub(super) struct Client {
     held: RefCell<Option<RequestGuard>>,
     /// The gateway asked the client to leave: what it still sends must not become a reset.
     linger: Cell<bool>,
+    /// What begins when the connection has ended as HTTP.
+    tunnel: RefCell<Option<Tunnel>>,
 }
 
 impl Client {
@@ -38,6 +41,11 @@ impl Client {
     /// Keeps a request counted as in flight until the connection has ended.
     pub(super) fn hold_until_closed(&self, guard: RequestGuard) {
         *self.held.borrow_mut() = Some(guard);
+    }
+
+    /// Has the connection go on as a tunnel after its answer.
+    pub(super) fn go_on_as(&self, tunnel: Tunnel) {
+        *self.tunnel.borrow_mut() = Some(tunnel);
     }
 
     /// Has the connection read on for a while after the last answer.
@@ -104,7 +112,14 @@ pub(super) async fn serve(
     counted: Counted,
 ) {
     let watched = worker.watchdog.watch(worker.stage_limits());
-    let client = Rc::new(Client { peer, listener, watched, held: RefCell::default(), linger: Cell::new(false) });
+    let client = Rc::new(Client {
+        peer,
+        listener,
+        watched,
+        held: RefCell::default(),
+        linger: Cell::new(false),
+        tunnel: RefCell::default(),
+    });
     h1::serve(worker, stream, client).await;
     drop(counted);
 }

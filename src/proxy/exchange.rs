@@ -1,6 +1,7 @@
 //! One request and its answer: what has to happen however it ends.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
 use http::{Method, StatusCode};
@@ -8,6 +9,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::Worker;
 use super::connection::Client;
+use super::tunnel::{Agreed, Tunnel};
 use crate::lifecycle::RequestGuard;
 use crate::telemetry::metrics::Refusal;
 
@@ -23,6 +25,10 @@ pub(super) struct Exchange {
     status: u16,
     /// Whether the answer asked the client to leave.
     closing: bool,
+    /// Whether the backend is asked for another protocol.
+    asks_switch: bool,
+    /// It has gone on as a tunnel.
+    switched: bool,
     failure: Option<Refusal>,
     guard: Option<RequestGuard>,
     permit: Option<OwnedSemaphorePermit>,
@@ -38,6 +44,8 @@ impl Exchange {
             method: method.clone(),
             status: CLIENT_GONE,
             closing: false,
+            asks_switch: false,
+            switched: false,
             failure: Some(Refusal::ClientGone),
             guard: worker.shared.lifecycle.worker(worker.index).map(crate::lifecycle::Worker::begin),
             permit: None,
@@ -57,6 +65,35 @@ impl Exchange {
     /// A place among the rule's requests in flight, kept to the end.
     pub(super) fn hold(&mut self, permit: OwnedSemaphorePermit) {
         self.permit = Some(permit);
+    }
+
+    /// The backend is asked for another protocol: what the client sends next may be that, and is no request whatever the
+    /// answer is.
+    pub(super) fn ask_switch(&mut self) {
+        self.asks_switch = true;
+    }
+
+    /// Whether the backend is asked for another protocol.
+    pub(super) fn asks_switch(&self) -> bool {
+        self.asks_switch
+    }
+
+    /// The backend has agreed to another protocol. The request is counted now, for a tunnel may live for days; what it
+    /// holds is held on.
+    pub(super) fn switch(mut self, agreed: Agreed) -> Tunnel {
+        self.status = StatusCode::SWITCHING_PROTOCOLS.as_u16();
+        self.record();
+        self.switched = true;
+        self.client.conn().switch(Arc::clone(&agreed.protocol), agreed.silence.whole);
+        Tunnel::new(&self.worker, agreed, (self.guard.take(), self.permit.take()))
+    }
+
+    fn record(&self) {
+        let (worker, elapsed) = (self.worker.index, self.started.elapsed());
+        let rule = self.client.conn().rule();
+        let found = rule.as_ref().and_then(|(snapshot, key)| snapshot.table.rule(*key));
+        let metrics = found.map_or(&*self.worker.unmatched, |found| found.payload.metrics());
+        metrics.record(worker, &self.method, self.status, elapsed);
     }
 
     /// The answer's head is known. `failure` is the reason when the gateway made it.
@@ -83,17 +120,14 @@ impl Exchange {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
+        if self.switched {
+            return;
+        }
         if let Some(reason) = self.failure {
             self.worker.metrics.refused(reason);
         }
-        let (worker, elapsed) = (self.worker.index, self.started.elapsed());
-        let conn = self.client.conn();
-        let rule = conn.rule();
-        let found = rule.as_ref().and_then(|(snapshot, key)| snapshot.table.rule(*key));
-        let metrics = found.map_or(&*self.worker.unmatched, |found| found.payload.metrics());
-        metrics.record(worker, &self.method, self.status, elapsed);
-        drop(rule);
-        conn.end_exchange();
+        self.record();
+        self.client.conn().end_exchange();
         if self.closing
             && let Some(guard) = self.guard.take()
         {

@@ -16,12 +16,16 @@ use super::body::{Download, RequestBody, ResponseBody, Upload};
 use super::connection::Client;
 use super::error::Failure;
 use super::mirror::Tee;
+use super::tunnel::{Agreed, Silence};
+use super::upgrade::Wanted;
 use super::watchdog::Conn;
 use crate::ir::{self, RetryOn};
 use crate::publish::{RuleRuntime, RuleState, Target};
 use crate::routing::Found;
 use crate::telemetry::metrics::{Refusal, RetryReason};
-use crate::upstream::pool::{AcquireError, BodyError, EndpointPool, Link, LocalCluster, Received, SendError};
+use crate::upstream::pool::{
+    AcquireError, BodyError, EndpointPool, Link, LocalCluster, Received, SendError, Switching,
+};
 use crate::upstream::{Cluster, Load};
 
 /// How many endpoints are tried when connecting fails, whatever the rule says: nothing was sent to the others.
@@ -47,6 +51,8 @@ pub(super) struct Outbound {
     pub max_body: Option<u64>,
     /// Copies that wait for the body.
     pub mirrors: Vec<Tee>,
+    /// The protocols that its head asks the backend for.
+    pub wanted: Option<Wanted>,
 }
 
 /// The backend of its rule that a request goes to: its position and its Cluster.
@@ -98,6 +104,7 @@ struct Attempts<'a> {
     /// Whether it may be sent again when an endpoint may have acted on it.
     may_repeat: bool,
     upload: Option<Rc<Upload>>,
+    wanted: Option<Wanted>,
     /// Endpoints that could not be connected to, or are passed over for the retry.
     tried: Vec<u64>,
     connects: usize,
@@ -127,7 +134,7 @@ impl<'a> Attempts<'a> {
         if let Some(retry) = &rule.retry {
             state.deposit_retry(worker.index, retry.budget_percent);
         }
-        let Outbound { parts, body, max_body, mirrors } = outbound;
+        let Outbound { parts, body, max_body, mirrors, wanted } = outbound;
         let has_body = !body.is_end_stream();
         // Only what has no body can be sent twice, and of that only what is safe (RFC 9110, section 9.2.1), or with the
         // rule's leave what is idempotent.
@@ -152,6 +159,7 @@ impl<'a> Attempts<'a> {
             copy,
             may_repeat,
             upload,
+            wanted,
             tried: Vec::new(),
             connects: 0,
             retries: 0,
@@ -197,13 +205,14 @@ impl<'a> Attempts<'a> {
         let method = request.method().clone();
         let started = Instant::now();
         let reused = link.is_reused();
+        let switching = self.wanted.as_ref().and_then(|_| link.expect_switch());
         let sent = unless_idle(&self.conn, link.send(request)).await;
         match sent {
             None => Err(Failure::because(Refusal::IdleTimeout, pool.endpoint.addr)),
             Some(Ok(response)) => {
                 self.cluster.metrics.record(self.worker.index, started.elapsed());
                 self.conn.touch();
-                self.answered(pool, link, load, &method, response).await
+                self.answered(pool, link, load, &method, (response, switching)).await
             }
             // It was never begun, so any method may be tried again.
             Some(Err(SendError::Unsent(request, error))) => {
@@ -338,17 +347,15 @@ impl<'a> Attempts<'a> {
         link: Link<RequestBody>,
         load: Option<Load>,
         method: &Method,
-        response: Response<Received>,
+        (response, switching): (Response<Received>, Option<Switching>),
     ) -> Result<Attempt, Failure> {
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            return self.switched(pool, load, response, switching);
+        }
         // The two lengths can mean two messages (RFC 9112, section 6.3): hyper has read one, another reader may see the other.
         let headers = response.headers();
         if headers.contains_key(header::TRANSFER_ENCODING) && headers.contains_key(header::CONTENT_LENGTH) {
             let detail = format!("{}: both Transfer-Encoding and Content-Length", pool.endpoint.addr);
-            return Err(Failure::because(Refusal::UpstreamInvalid, detail));
-        }
-        // Nobody asked for another protocol: what follows would be bytes of no known meaning (RFC 9110, section 15.2.2).
-        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            let detail = format!("{}: 101 unasked", pool.endpoint.addr);
             return Err(Failure::because(Refusal::UpstreamInvalid, detail));
         }
         if let Some(backoff) = self.retry_on_status(response.status().as_u16(), method) {
@@ -376,6 +383,25 @@ impl<'a> Attempts<'a> {
             ResponseBody::upstream(download)
         };
         Ok(Attempt::Answered(Response::from_parts(parts, body)))
+    }
+
+    /// The endpoint goes on in another protocol.
+    fn switched(
+        &self,
+        pool: &EndpointPool<RequestBody>,
+        load: Option<Load>,
+        response: Response<Received>,
+        switching: Option<Switching>,
+    ) -> Result<Attempt, Failure> {
+        let agreed = self.wanted.as_ref().and_then(|wanted| wanted.agreed(&response));
+        let Some((protocol, switching)) = agreed.zip(switching) else {
+            // What follows would be bytes of no known meaning (RFC 9110, section 15.2.2).
+            let detail = format!("{}: 101 to what nobody asked for", pool.endpoint.addr);
+            return Err(Failure::because(Refusal::UpstreamInvalid, detail));
+        };
+        let silence = Silence { whole: self.rule.timeouts.tunnel, half: self.rule.timeouts.idle };
+        let body = ResponseBody::tunnel(Agreed { switching, protocol, load, silence });
+        Ok(Attempt::Answered(response.map(|_| body)))
     }
 
     /// How long to wait before the request is sent again because of its answer; `None` to pass the answer on.

@@ -40,21 +40,19 @@ impl<S> ClientIo<S> {
     }
 }
 
-impl<S: Stream> ClientIo<S> {
-    /// Ends the stream towards the client and reads, within bounds, what it still sends: a socket closed with
-    /// unread bytes sends a reset, which can destroy the answer before the client has read it (RFC 9112, section 9.6).
-    pub(super) async fn linger(mut self) {
-        if self.stream.shutdown().await.is_err() {
-            return;
-        }
-        let deadline = Instant::now() + LINGER;
-        let mut left = LINGER_BYTES;
-        let mut sink = [0; 4096];
-        while left > 0 {
-            match tokio::time::timeout_at(deadline, self.stream.read(&mut sink)).await {
-                Ok(Ok(read @ 1..)) => left = left.saturating_sub(read),
-                Ok(Ok(0) | Err(_)) | Err(_) => return,
-            }
+/// Ends the stream towards the client and reads, within bounds, what it still sends: a socket closed with unread bytes
+/// sends a reset, which can destroy the answer before the client has read it (RFC 9112, section 9.6).
+pub(super) async fn linger<S: Stream>(mut stream: S) {
+    if stream.shutdown().await.is_err() {
+        return;
+    }
+    let deadline = Instant::now() + LINGER;
+    let mut left = LINGER_BYTES;
+    let mut sink = [0; 4096];
+    while left > 0 {
+        match tokio::time::timeout_at(deadline, stream.read(&mut sink)).await {
+            Ok(Ok(read @ 1..)) => left = left.saturating_sub(read),
+            Ok(Ok(0) | Err(_)) | Err(_) => return,
         }
     }
 }
@@ -63,8 +61,9 @@ impl<S: Stream> AsyncRead for ClientIo<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let result = Pin::new(&mut self.stream).poll_read(cx, buf);
-        if buf.filled().len() != before {
-            self.conn.touch();
+        let read = buf.filled().len() - before;
+        if read > 0 {
+            self.conn.read(read);
         }
         result
     }

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http::header::{self, HeaderValue};
 use http::{Request, Response, Version};
 use hyper::body::{Body as _, Incoming};
+use hyper::upgrade::OnUpgrade;
 
 use super::Worker;
 use super::body::ResponseBody;
@@ -20,11 +21,13 @@ use super::forward::{self, Outbound};
 use super::head;
 use super::headers::{self, REQUEST_ID};
 use super::target::{self, RequestTarget};
+use super::upgrade::{self, Asked, Wanted};
 use super::{filters, mirror};
 use crate::ir::{self, Action};
 use crate::publish::{Limiter, RuleRuntime};
 use crate::routing::{self, Now, preflight};
 use crate::telemetry::metrics::Refusal;
+use crate::upstream::Cluster;
 
 /// Answers a request. Never fails: what goes wrong becomes an answer.
 pub(super) async fn handle(
@@ -51,7 +54,11 @@ pub(super) async fn handle(
         grant.apply(response.headers_mut());
     }
     response.headers_mut().insert(REQUEST_ID, id);
-    if leave {
+    if let Some(agreed) = response.body_mut().take_tunnel() {
+        client.go_on_as(exchange.switch(agreed));
+        return response;
+    }
+    if leave || exchange.asks_switch() {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     let closing = response.headers().contains_key(header::CONNECTION);
@@ -122,13 +129,24 @@ async fn answer(
         Action::Forward(backends) => {
             let (index, cluster) = forward::pick(worker, found.payload)?;
             let backend = backends.get(index);
+            // hyper marks the requests that have `Upgrade`, so that the others cost no look into their head.
+            let upgrade = parts.extensions.remove::<OnUpgrade>();
+            let wanted = upgrade.and_then(|_| wanted(worker, &parts, rule, cluster));
             if let Some(uri) = filters::rewritten(rule, &target, &parts.uri)? {
                 parts.uri = uri;
             }
             prepare(&mut parts, client, rule, authority.as_ref().and_then(|authority| authority.port), id);
-            let mirrors = mirror::copies(worker, &found.payload.mirrors, &parts, &body);
+            let mirrors = match &wanted {
+                None => mirror::copies(worker, &found.payload.mirrors, &parts, &body),
+                // What it is about comes after it, and a mirror would never see that.
+                Some(_) => Vec::new(),
+            };
             filters::edit_request(&mut parts.headers, backend.map_or(&[], |backend| &backend.filters));
-            let outbound = Outbound { parts, body, max_body: max_body(worker, rule), mirrors };
+            if let Some(wanted) = &wanted {
+                wanted.ask(&mut parts.headers);
+                exchange.ask_switch();
+            }
+            let outbound = Outbound { parts, body, max_body: max_body(worker, rule), mirrors, wanted };
             (forward::forward(worker, client, &found, cluster, outbound).await?, backend)
         }
     };
@@ -136,6 +154,9 @@ async fn answer(
     headers::strip_hop_by_hop(headers);
     filters::edit_answer(headers, backend.map_or(&[], |backend| &backend.filters));
     filters::edit_answer(headers, &rule.filters);
+    if let Some(protocol) = response.body().agreed().map(|agreed| Arc::clone(&agreed.protocol)) {
+        upgrade::announce(response.headers_mut(), &protocol);
+    }
     *response.version_mut() = Version::HTTP_11;
     Ok(response)
 }
@@ -151,6 +172,15 @@ fn judge_head(worker: &Worker, parts: &mut http::request::Parts) -> Result<Strin
         parts.headers.insert(header::HOST, value);
     }
     Ok(authority)
+}
+
+/// The protocols that the backend of a request with `Upgrade` may be asked for.
+fn wanted(worker: &Worker, parts: &http::request::Parts, rule: &ir::Rule, cluster: &Cluster) -> Option<Wanted> {
+    // HTTP/2 has no `Upgrade` (RFC 9113, section 8.2.2).
+    if cluster.id.protocol() != ir::Protocol::Http1 {
+        return None;
+    }
+    Asked::read(parts, rule.upgrades.as_deref().unwrap_or(&worker.shared.upgrades)).wanted()
 }
 
 /// Bytes that a request's body may have: the rule's limit, else the gateway's.

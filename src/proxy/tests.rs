@@ -6,6 +6,8 @@ mod harness;
 mod mirrors;
 mod preview;
 mod proxy_protocol;
+mod streams;
+mod upgrades;
 
 use std::time::Duration;
 

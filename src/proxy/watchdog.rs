@@ -5,6 +5,7 @@
 
 use std::cell::{Cell, Ref, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
@@ -42,8 +43,16 @@ pub(super) struct Conn {
     began_ms: Cell<u64>,
     bytes: Cell<u64>,
     rule: RefCell<Option<(Held, RuleKey)>>,
+    /// Once the connection has changed to another protocol.
+    tunnel: RefCell<Option<Box<TunnelName>>>,
     limits: StageLimits,
     clock: Rc<Cell<u64>>,
+}
+
+/// What people are told of a tunnel.
+struct TunnelName {
+    route: String,
+    protocol: Arc<str>,
 }
 
 /// How long a connection may stay in a stage. Zero is no limit.
@@ -109,6 +118,7 @@ impl Watchdog {
             began_ms: Cell::new(0),
             bytes: Cell::new(0),
             rule: RefCell::default(),
+            tunnel: RefCell::default(),
             limits,
             clock: Rc::clone(&self.clock),
         });
@@ -131,11 +141,13 @@ impl Watchdog {
     pub(super) fn holders(&self) -> Vec<Holder> {
         let now = self.now_ms();
         let holder = |conn: &Conn| {
-            let rule = conn.rule();
-            let rule = rule.as_ref().and_then(|(held, key)| held.table.rule(*key));
+            let (route, protocol) = match &*conn.tunnel.borrow() {
+                Some(tunnel) => (tunnel.route.clone(), tunnel.protocol.to_string().into()),
+                None => (conn.route(), "http/1.1".into()),
+            };
             Holder {
-                route: rule.map_or_else(|| "-".to_owned(), |r| format!("{} {}", r.rule.origin.object, r.rule.name)),
-                protocol: "http/1.1",
+                route,
+                protocol,
                 age: Duration::from_millis(now.saturating_sub(conn.began_ms.get())),
                 bytes: conn.bytes.get(),
             }
@@ -186,7 +198,13 @@ impl Conn {
         }
     }
 
-    /// Notes bytes that came from the client, or in an exchange from a backend.
+    /// Notes bytes that came from the client.
+    pub(super) fn read(&self, bytes: usize) {
+        self.bytes.set(self.bytes.get() + bytes as u64);
+        self.touch();
+    }
+
+    /// Notes that bytes came from the client, or in an exchange from a backend.
     pub(super) fn touch(&self) {
         match self.stage.get() {
             Stage::Exchange => self.since_ms.set(self.clock.get()),
@@ -212,6 +230,27 @@ impl Conn {
     /// The rule that has taken the request, and the table that it is in.
     pub(super) fn rule(&self) -> Ref<'_, Option<(Held, RuleKey)>> {
         self.rule.borrow()
+    }
+
+    /// The rule for people, `-` for none.
+    fn route(&self) -> String {
+        let rule = self.rule();
+        let found = rule.as_ref().and_then(|(held, key)| held.table.rule(*key));
+        found.map_or_else(|| "-".to_owned(), |found| format!("{} {}", found.rule.origin.object, found.rule.name))
+    }
+
+    /// The exchange goes on as a tunnel of this protocol, which may be silent for `idle`. Lets go of the table, which it
+    /// may outlive by days.
+    pub(super) fn switch(&self, protocol: Arc<str>, idle: Duration) {
+        let route = self.route();
+        self.rule.take();
+        *self.tunnel.borrow_mut() = Some(Box::new(TunnelName { route, protocol }));
+        self.enter(Stage::Exchange, idle);
+    }
+
+    /// From now on an exchange may be silent for `idle`.
+    pub(super) fn may_be_silent(&self, idle: Duration) {
+        self.enter(Stage::Exchange, idle);
     }
 
     /// An answer has been handed to the connection whole.

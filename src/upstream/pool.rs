@@ -8,6 +8,7 @@ mod account;
 mod h1;
 mod h2;
 mod received;
+mod switched;
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -22,6 +23,7 @@ use http_body::Body;
 
 use self::account::{Account, Purpose};
 pub use self::received::Received;
+pub use self::switched::{Switched, Switching};
 use super::balance::{Random, choose};
 use super::{Cluster, Endpoint, Endpoints};
 use crate::ir::{LoadBalancing, Protocol, UpstreamLimits};
@@ -303,6 +305,15 @@ where
         match self {
             Self::H1(link) => link.reused,
             Self::H2(link) => link.is_reused(),
+        }
+    }
+
+    /// To be called before a request is sent that asks for another protocol: gives the connection once the endpoint has
+    /// agreed. `None` where it cannot change.
+    pub fn expect_switch(&mut self) -> Option<Switching> {
+        match self {
+            Self::H1(link) => Some(link.expect_switch()),
+            Self::H2(_) => None,
         }
     }
 

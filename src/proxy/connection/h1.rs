@@ -11,7 +11,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 
 use super::Client;
-use crate::proxy::io::{ClientIo, Stream};
+use crate::proxy::io::{ClientIo, Stream, linger};
 use crate::proxy::watchdog::Stage;
 use crate::proxy::{Worker, service};
 use crate::telemetry::metrics::Refusal;
@@ -51,14 +51,19 @@ pub(super) async fn serve<S: Stream>(worker: Rc<Worker>, stream: S, client: Rc<C
         if conn.stage() != Stage::Exchange && conn.poll_expired(cx) { Poll::Ready(None) } else { Poll::Pending }
     })
     .await;
+    let tunnel = client.tunnel.take().filter(|_| matches!(outcome, Some(Ok(()))));
     match outcome {
         Some(Err(error)) => refused(&worker, &client, &error),
         None if client.conn().stage() == Stage::Head => worker.metrics.refused(Refusal::HeaderTimeout),
         Some(Ok(())) | None => {}
     }
-    let io = connection.into_parts().io.into_inner();
-    if client.linger.get() {
-        pin!(io.linger()).await;
+    let parts = connection.into_parts();
+    let io = parts.io.into_inner();
+    if let Some(tunnel) = tunnel {
+        // On the heap, for most connections never become one.
+        Box::pin(tunnel.run(io, parts.read_buf, client.conn())).await;
+    } else if client.linger.get() {
+        pin!(linger(io)).await;
     }
 }
 

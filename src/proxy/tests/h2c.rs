@@ -81,6 +81,19 @@ async fn a_request_and_its_answer_change_their_form_and_nothing_else() {
 }
 
 #[tokio::test]
+async fn nobody_is_asked_to_go_on_in_another_protocol() {
+    let origin = Origin::start(None, |call: Call| async move { call.answer() }).await;
+    let gateway = gateway(&origin).await;
+    let mut client = gateway.connect().await;
+    for _ in 0..2 {
+        let answer =
+            client.exchange("GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n").await;
+        assert!(answer.starts_with("HTTP/1.1 200 ") && !answer.contains("connection:"), "{answer}");
+    }
+    assert!(origin.heads().iter().all(|head| !head.headers.contains_key("upgrade")));
+}
+
+#[tokio::test]
 async fn requests_share_connections() {
     let gate = Arc::new(Semaphore::new(0));
     let held = Arc::clone(&gate);

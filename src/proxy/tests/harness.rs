@@ -211,7 +211,7 @@ impl Gateway {
 
     /// A new connection.
     pub(super) async fn connect(&self) -> Client {
-        Client { stream: TcpStream::connect(self.address).await.unwrap(), unread: Vec::new() }
+        Client::new(TcpStream::connect(self.address).await.unwrap())
     }
 
     /// Sends a request on a connection of its own and gives all that comes back.
@@ -266,6 +266,39 @@ pub(super) struct Client {
 }
 
 impl Client {
+    /// One end of a connection.
+    pub(super) fn new(stream: TcpStream) -> Self {
+        Self { stream, unread: Vec::new() }
+    }
+
+    /// Reads to the end of a head, and no further.
+    pub(super) async fn read_head(&mut self) -> String {
+        loop {
+            if let Some(at) = self.unread.windows(4).position(|w| w == b"\r\n\r\n") {
+                return String::from_utf8(self.unread.drain(..at + 4).collect()).unwrap();
+            }
+            assert!(self.read_more().await > 0, "closed inside of a head");
+        }
+    }
+
+    /// Reads a line, its end included.
+    pub(super) async fn read_line(&mut self) -> String {
+        loop {
+            if let Some(at) = self.unread.windows(2).position(|w| w == b"\r\n") {
+                return String::from_utf8(self.unread.drain(..at + 2).collect()).unwrap();
+            }
+            assert!(self.read_more().await > 0, "closed inside of a line");
+        }
+    }
+
+    /// Reads that many bytes.
+    pub(super) async fn read_exactly(&mut self, count: usize) -> Vec<u8> {
+        while self.unread.len() < count {
+            assert!(self.read_more().await > 0, "closed after {} of {count} bytes", self.unread.len());
+        }
+        self.unread.drain(..count).collect()
+    }
+
     /// Writes bytes.
     pub(super) async fn write(&mut self, bytes: impl AsRef<[u8]>) {
         self.stream.write_all(bytes.as_ref()).await.unwrap();

@@ -14,7 +14,7 @@ use super::labels::Refusal;
 /// Counters of one worker.
 pub struct WorkerMetrics {
     buckets: Arc<Buckets>,
-    /// Words: queue length, refusals by reason, then the histogram of waits.
+    /// Words: queue length, open tunnels, refusals by reason, then the histogram of waits.
     block: Block,
 }
 
@@ -47,7 +47,8 @@ struct Busy {
 }
 
 const QUEUED: usize = 0;
-const REFUSED: usize = 1;
+const TUNNELS: usize = 1;
+const REFUSED: usize = 2;
 const WAITS: usize = REFUSED + Refusal::ALL.len();
 const OPEN: usize = 0;
 const ACCEPTED: usize = 1;
@@ -55,12 +56,18 @@ const ACCEPTED: usize = 1;
 /// Two scrapers in the same second would otherwise see the ratio of a moment.
 const BUSY_WINDOW: Duration = Duration::from_secs(1);
 
-static WORKER_SPECS: [Spec; 5] = [
+static WORKER_SPECS: [Spec; 6] = [
     Spec {
         name: "lockgate_requests_refused_total",
         help: "Requests that no backend answered, by reason.",
         kind: MetricType::COUNTER,
         labels: &["reason"],
+    },
+    Spec {
+        name: "lockgate_tunnels",
+        help: "Open tunnels: connections that have changed to another protocol, such as WebSocket.",
+        kind: MetricType::GAUGE,
+        labels: &[],
     },
     Spec {
         name: "lockgate_queue_length",
@@ -109,6 +116,16 @@ impl WorkerMetrics {
     /// One request that no backend answered.
     pub fn refused(&self, reason: Refusal) {
         self.block.add(REFUSED + reason as usize, 1);
+    }
+
+    /// A connection has changed to another protocol.
+    pub fn tunnel_opened(&self) {
+        self.block.add(TUNNELS, 1);
+    }
+
+    /// Such a connection has ended.
+    pub fn tunnel_closed(&self) {
+        self.block.add(TUNNELS, -1);
     }
 
     /// A request begins to wait for a place.
@@ -196,10 +213,11 @@ impl Source for Workers {
 
     fn gather(&self) -> Vec<Family> {
         let mut families = WORKER_SPECS.each_ref().map(Spec::family);
-        let [refused, length, wait, ratio, busy] = &mut families;
+        let [refused, tunnels, length, wait, ratio, busy] = &mut families;
         for reason in Refusal::ALL {
             refused.push(&[reason.as_str()], self.total(REFUSED + *reason as usize));
         }
+        tunnels.push(&[], self.total(TUNNELS));
         length.push(&[], self.total(QUEUED));
         let mut sum = Sum::default();
         self.handles.iter().for_each(|worker| self.buckets.sum_up(&worker.block, WAITS, &mut sum));

@@ -2,7 +2,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::io;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -11,9 +13,11 @@ use http::{Request, Response};
 use http_body::Body;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
-use super::account::{Account, Permit, Waiting};
+use super::account::{Account, Permit, Waiting, watch_peer};
+use super::switched::{Switched, Switching};
 use super::{AcquireError, BodyError, MAX_RESPONSE_HEAD, Received, SendError, millis, signed};
 use crate::ir::UpstreamLimits;
 
@@ -36,7 +40,11 @@ pub struct Link<B> {
     expires_ms: u64,
     /// Whether it carried a request before.
     pub(super) reused: bool,
+    exit: Rc<Exit>,
 }
+
+/// Where the task of a connection leaves the socket when the endpoint has agreed to another protocol and somebody waits.
+type Exit = Cell<Option<oneshot::Sender<Switched>>>;
 
 impl<B> Connections<B> {
     pub(super) fn new(account: Rc<Account>) -> Self {
@@ -156,14 +164,41 @@ where
         builder.max_headers(MAX_RESPONSE_HEADERS).max_header_size(MAX_RESPONSE_HEAD);
         let handshake = builder.handshake(TokioIo::new(stream)).await;
         let (send, connection) = handshake.map_err(|e| AcquireError::Connect(io::Error::other(e)))?;
-        tokio::task::spawn_local(async move {
-            let _permit = permit;
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "upstream connection ended");
-            }
-        });
+        let exit = Rc::new(Exit::default());
+        tokio::task::spawn_local(drive(connection, permit, Rc::clone(&exit)));
         let expires_ms = now_ms.saturating_add(millis(limits.idle_timeout));
-        Ok(Link { send, opened_ms: now_ms, expires_ms, reused: false })
+        Ok(Link { send, opened_ms: now_ms, expires_ms, reused: false, exit })
+    }
+}
+
+/// Runs a connection to its end as HTTP, and lets go of its socket then, or hands it on.
+async fn drive<B>(mut connection: http1::Connection<TokioIo<TcpStream>, B>, permit: Permit, exit: Rc<Exit>)
+where
+    B: Body<Data = Bytes> + 'static,
+    B::Error: Into<BodyError>,
+{
+    // Not awaited, which would close the socket with the connection: hyper ends it at a 101, with nothing shut down.
+    if let Err(error) = poll_fn(|cx| Pin::new(&mut connection).poll(cx)).await {
+        tracing::debug!(%error, "upstream connection ended");
+        return;
+    }
+    let Some(exit) = exit.take().filter(|exit| !exit.is_closed()) else { return };
+    let parts = connection.into_parts();
+    let stream = parts.io.into_inner();
+    // What goes on may be silent for long: the kernel finds out when the endpoint is gone.
+    if let Err(error) = watch_peer(&stream) {
+        tracing::debug!(%error, "a tunnel's endpoint cannot be watched");
+    }
+    // Nobody waits any more: closed.
+    let _ = exit.send(Switched::new(stream, parts.read_buf, permit));
+}
+
+impl<B> Link<B> {
+    /// Has the connection's task hand the socket over once the endpoint has agreed to another protocol.
+    pub(super) fn expect_switch(&self) -> Switching {
+        let (sender, receiver) = oneshot::channel();
+        self.exit.set(Some(sender));
+        receiver
     }
 }
 

@@ -1,0 +1,312 @@
+//! Two connections joined after a 101: what comes on one goes to the other.
+//!
+//! Knows nothing of how the client's side was obtained, but that it notes its bytes in the connection's state. What has
+//! been read is written at once from a buffer that the worker's tunnels share; only what a slow receiver does not take
+//! is kept, and nothing more is read for it then. A tunnel where nothing moves has no buffer.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io::{Error, ErrorKind};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf as _, Bytes};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::Worker;
+use super::io::{Stream, linger};
+use super::watchdog::Conn;
+use crate::lifecycle::RequestGuard;
+use crate::telemetry::metrics::Refusal;
+use crate::upstream::Load;
+use crate::upstream::pool::Switching;
+
+/// Bytes that a tunnel reads at a time, and keeps at most for each of its ends.
+pub(super) const BUFFER: usize = 32 << 10;
+
+/// What a request and its backend have agreed on.
+pub(super) struct Agreed {
+    /// The backend's side.
+    pub switching: Switching,
+    /// The protocol, as the client named it.
+    pub protocol: Arc<str>,
+    /// The tunnel's part in its endpoint's load, where that is counted.
+    pub load: Option<Load>,
+    /// How long it may be silent.
+    pub silence: Silence,
+}
+
+/// What of a request goes on to count while its tunnel lives: it holds the drain, and has a place among its rule's.
+pub(super) type Kept = (Option<RequestGuard>, Option<OwnedSemaphorePermit>);
+
+/// A tunnel that begins when the client's side is there. Dropped, it is cut.
+pub(super) struct Tunnel {
+    worker: Rc<Worker>,
+    switching: Switching,
+    silence: Silence,
+    _load: Option<Load>,
+    _kept: Kept,
+}
+
+/// How long a tunnel may be silent; zero is no limit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Silence {
+    /// While both sides may still say something.
+    pub whole: Duration,
+    /// Once one of them has said its last, if that is shorter.
+    pub half: Duration,
+}
+
+/// How a tunnel ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// Both sides have ended.
+    Done,
+    /// The backend has said its last and takes nothing more.
+    BackendLeft,
+    /// No byte for too long.
+    Idle,
+    /// The client's side broke.
+    ClientBroke,
+    /// The backend's side broke.
+    BackendBroke,
+}
+
+impl Tunnel {
+    /// A tunnel of `worker`, counted from now on.
+    pub(super) fn new(worker: &Rc<Worker>, agreed: Agreed, kept: Kept) -> Self {
+        worker.metrics.tunnel_opened();
+        let Agreed { switching, silence, load, protocol: _ } = agreed;
+        Self { worker: Rc::clone(worker), switching, silence, _load: load, _kept: kept }
+    }
+
+    /// Carries bytes until both sides have ended, one breaks, or neither says anything. `early` is what the client sent
+    /// ahead.
+    pub(super) async fn run<C: Stream>(mut self, mut client: C, early: Bytes, conn: &Conn) {
+        let end = match unless_silent(conn, &mut self.switching).await {
+            Some(Ok(backend)) => join(&mut client, backend, early, conn, self.silence, &self.worker.scratch).await,
+            Some(Err(_)) => End::BackendBroke,
+            None => End::Idle,
+        };
+        let refused = |reason| self.worker.metrics.refused(reason);
+        match end {
+            End::Done => return,
+            End::BackendLeft => {}
+            End::Idle => refused(Refusal::IdleTimeout),
+            End::BackendBroke => refused(Refusal::UpstreamReset),
+            End::ClientBroke => return refused(Refusal::ClientGone),
+        }
+        linger(client).await;
+    }
+}
+
+impl Drop for Tunnel {
+    fn drop(&mut self) {
+        self.worker.metrics.tunnel_closed();
+    }
+}
+
+impl Silence {
+    fn of_half(self) -> Duration {
+        match (self.whole.is_zero(), self.half.is_zero()) {
+            (true, _) => self.half,
+            (_, true) => self.whole,
+            _ => self.whole.min(self.half),
+        }
+    }
+}
+
+/// Carries bytes both ways, through `scratch`, to the end. The backend's side is gone then.
+async fn join<C, B>(
+    client: &mut C,
+    mut backend: B,
+    early: Bytes,
+    conn: &Conn,
+    silence: Silence,
+    scratch: &RefCell<Box<[u8]>>,
+) -> End
+where
+    C: Stream,
+    B: Stream,
+{
+    let mut pair = Pair { up: Way::new(early), down: Way::new(Bytes::new()) };
+    let mut is_half = false;
+    poll_fn(|cx| {
+        if let Poll::Ready(end) = pair.poll(cx, client, &mut backend, &mut scratch.borrow_mut()) {
+            return Poll::Ready(end);
+        }
+        if !is_half && (pair.up.is_over() || pair.down.is_over()) {
+            is_half = true;
+            conn.may_be_silent(silence.of_half());
+        }
+        if conn.poll_expired(cx) { Poll::Ready(End::Idle) } else { Poll::Pending }
+    })
+    .await
+}
+
+/// Waits for something unless the connection's time runs out; `None` then.
+async fn unless_silent<F: Future>(conn: &Conn, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending if conn.poll_expired(cx) => Poll::Ready(None),
+        Poll::Pending => Poll::Pending,
+    })
+    .await
+}
+
+/// Both ways of a tunnel.
+struct Pair {
+    /// From the client to the backend.
+    up: Way,
+    /// From the backend to the client.
+    down: Way,
+}
+
+impl Pair {
+    fn poll<C, B>(&mut self, cx: &mut Context<'_>, client: &mut C, backend: &mut B, scratch: &mut [u8]) -> Poll<End>
+    where
+        C: AsyncRead + AsyncWrite + Unpin,
+        B: AsyncRead + AsyncWrite + Unpin,
+    {
+        match self.up.poll(cx, client, backend, scratch) {
+            Some(Broken::Source) => return Poll::Ready(End::ClientBroke),
+            // It takes nothing more. What it has sent before must still reach the client.
+            Some(Broken::Sink) => self.up.state = State::Broken,
+            None => {}
+        }
+        match self.down.poll(cx, backend, client, scratch) {
+            Some(Broken::Sink) => return Poll::Ready(End::ClientBroke),
+            Some(Broken::Source) => {
+                self.up.state = State::Broken;
+                self.down.state = State::Broken;
+            }
+            None => {}
+        }
+        match (self.up.state, self.down.state) {
+            (State::Over, State::Over) => Poll::Ready(End::Done),
+            (State::Broken, State::Over) => Poll::Ready(End::BackendLeft),
+            (_, State::Broken) => Poll::Ready(End::BackendBroke),
+            _ => Poll::Pending,
+        }
+    }
+}
+
+/// How far one way has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Bytes may come.
+    Open,
+    /// The source has ended; the sink is to be told.
+    Ending,
+    /// The sink has been told.
+    Over,
+    /// No more can be carried.
+    Broken,
+}
+
+/// Which end of a way failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Broken {
+    /// The one that is read.
+    Source,
+    /// The one that is written.
+    Sink,
+}
+
+/// One way of a tunnel.
+struct Way {
+    /// Read and not taken yet.
+    kept: Bytes,
+    /// Something was written since the last flush.
+    unflushed: bool,
+    state: State,
+}
+
+impl Way {
+    fn new(early: Bytes) -> Self {
+        Self { kept: early, unflushed: false, state: State::Open }
+    }
+
+    fn is_over(&self) -> bool {
+        matches!(self.state, State::Over | State::Broken)
+    }
+
+    /// Carries what can be carried now, through `scratch`.
+    fn poll<R, W>(&mut self, cx: &mut Context<'_>, source: &mut R, sink: &mut W, scratch: &mut [u8]) -> Option<Broken>
+    where
+        R: AsyncRead + Unpin,
+        W: AsyncWrite + Unpin,
+    {
+        match self.carry(cx, source, sink, scratch) {
+            Poll::Ready(Err(broken)) => Some(broken),
+            Poll::Ready(Ok(())) | Poll::Pending => None,
+        }
+    }
+
+    fn carry<R, W>(
+        &mut self,
+        cx: &mut Context<'_>,
+        source: &mut R,
+        sink: &mut W,
+        scratch: &mut [u8],
+    ) -> Poll<Result<(), Broken>>
+    where
+        R: AsyncRead + Unpin,
+        W: AsyncWrite + Unpin,
+    {
+        while !self.is_over() {
+            while !self.kept.is_empty() {
+                let written = ready!(write(sink, cx, &self.kept));
+                self.kept.advance(written.map_err(|_| Broken::Sink)?);
+                self.unflushed = true;
+            }
+            if self.state == State::Ending {
+                ready!(Pin::new(&mut *sink).poll_shutdown(cx)).map_err(|_| Broken::Sink)?;
+                self.state = State::Over;
+                break;
+            }
+            let mut read = ReadBuf::new(scratch);
+            match Pin::new(&mut *source).poll_read(cx, &mut read) {
+                Poll::Ready(Ok(())) if read.filled().is_empty() => self.state = State::Ending,
+                Poll::Ready(Ok(())) => self.pass(cx, sink, read.filled())?,
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(Broken::Source)),
+                Poll::Pending => {
+                    if self.unflushed {
+                        ready!(Pin::new(&mut *sink).poll_flush(cx)).map_err(|_| Broken::Sink)?;
+                        self.unflushed = false;
+                    }
+                    return Poll::Pending;
+                }
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Writes what has just been read, and keeps what is not taken.
+    fn pass<W: AsyncWrite + Unpin>(&mut self, cx: &mut Context<'_>, sink: &mut W, read: &[u8]) -> Result<(), Broken> {
+        let written = match write(sink, cx, read) {
+            Poll::Ready(written) => written.map_err(|_| Broken::Sink)?,
+            Poll::Pending => 0,
+        };
+        self.unflushed |= written > 0;
+        if written < read.len() {
+            self.kept = Bytes::copy_from_slice(&read[written..]);
+        }
+        Ok(())
+    }
+}
+
+fn write<W: AsyncWrite + Unpin>(sink: &mut W, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize, Error>> {
+    match ready!(Pin::new(sink).poll_write(cx, bytes)) {
+        Ok(0) => Poll::Ready(Err(ErrorKind::WriteZero.into())),
+        written => Poll::Ready(written),
+    }
+}
+
+#[cfg(test)]
+mod tests;
