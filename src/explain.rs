@@ -10,6 +10,7 @@ pub mod live;
 mod question;
 pub mod routes;
 mod text;
+mod upgrade;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -35,6 +36,8 @@ pub struct Gateway {
     pub trusted_proxies: Vec<IpNet>,
     /// What a request's head may have.
     pub limits: HeadLimits,
+    /// Protocols that connections may change to where a rule names none.
+    pub upgrades: Vec<Arc<str>>,
 }
 
 /// A listener, as far as a URL can tell it from others.
@@ -61,6 +64,7 @@ impl From<&crate::settings::Settings> for Gateway {
                 .collect(),
             trusted_proxies: settings.trusted_proxies.clone(),
             limits: (&settings.limits).into(),
+            upgrades: settings.upgrades.iter().map(|protocol| protocol.as_str().into()).collect(),
         }
     }
 }
@@ -232,6 +236,7 @@ impl<P> World<'_, P> {
         answer.action = Some(action);
         answer.result = result;
         answer.findings = self.findings(&found);
+        answer.notes.extend(upgrade::notes(found.rule, &asked.parts, &self.gateway.upgrades));
         let status = wanted.and_then(|method| {
             let status = preview::preflight(found.rule, &method, request.headers)?;
             answer.notes.push(format!("the preflight is decided as the {method} that it asks for"));

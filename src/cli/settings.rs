@@ -31,12 +31,13 @@ pub(super) struct Deciding;
 
 impl Scope for Deciding {
     fn has(leaf: &Leaf) -> bool {
-        const FIELDS: [&str; 7] = [
+        const FIELDS: [&str; 8] = [
             "className",
             "manifests",
             "listeners",
             "trustedProxies",
             "limits.maxUriBytes",
+            "upgrades",
             "kubernetes.namespaces",
             "kubernetes.allowHostBackends",
         ];

@@ -251,3 +251,17 @@ fn shop_once() -> &'static Offline {
     static SHOP: std::sync::LazyLock<Offline> = std::sync::LazyLock::new(shop);
     &SHOP
 }
+
+#[test]
+fn what_becomes_of_an_upgrade_is_told() {
+    let told = |headers: &[&str]| answer(&question("GET", "http://shop.example.com/cart/7", headers)).notes;
+    assert!(told(&["connection: upgrade"]).is_empty());
+    let asked = told(&["connection: upgrade", "upgrade: websocket, h2c"]);
+    assert!(asked.iter().any(|note| note.contains("asked to go on in websocket")), "{asked:?}");
+    assert!(asked.iter().any(|note| note.contains("Upgrade to h2c is dropped: the setting upgrades")), "{asked:?}");
+    let unmeant = told(&["upgrade: websocket"]);
+    assert!(unmeant.iter().any(|note| note.contains("Connection does not name it")), "{unmeant:?}");
+    let redirect =
+        answer(&question("GET", "https://shop.example.com:8443/old/x", &["connection: upgrade", "upgrade: x"]));
+    assert!(redirect.notes.iter().all(|note| !note.contains("pgrade")), "{:?}", redirect.notes);
+}

@@ -1,6 +1,7 @@
 //! What the proxy would make of a request, told without sending it: the same judgements, by the same functions.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use http::Method;
 use http::header::{self, HeaderMap, HeaderValue};
@@ -13,6 +14,7 @@ use super::filters;
 use super::head;
 use super::headers::Peer;
 use super::target::{RequestTarget, location};
+use super::upgrade::Asked;
 use crate::ir::{Action, Redirect, Rule};
 use crate::routing::{Miss, host, path, preflight};
 use crate::telemetry::metrics::Refusal;
@@ -180,6 +182,25 @@ pub fn upstream(rule: &Rule, taken: Taken<'_>) -> Result<(String, String), Refus
     filters::edit_request(&mut headers, &rule.filters);
     let host = headers.get(header::HOST).map(|host| String::from_utf8_lossy(host.as_bytes()).into_owned());
     Ok((target, host.unwrap_or_default()))
+}
+
+/// What becomes of a request's `Upgrade`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upgrade {
+    /// Protocols that a backend is asked for, if it speaks HTTP/1.1.
+    pub asked_for: Vec<Arc<str>>,
+    /// Protocols that it is not asked for.
+    pub dropped: Vec<Arc<str>>,
+}
+
+/// What becomes of the `Upgrade` of a request that a rule forwards; `None` where it has none. `usual` are the protocols
+/// that the gateway's settings allow.
+pub fn upgrade(rule: &Rule, parts: &Parts, usual: &[Arc<str>]) -> Option<Upgrade> {
+    if !parts.headers.contains_key(header::UPGRADE) {
+        return None;
+    }
+    let asked = Asked::read(parts, rule.upgrades.as_deref().unwrap_or(usual));
+    Some(Upgrade { asked_for: asked.allowed, dropped: asked.refused })
 }
 
 /// The `Location` of a rule's redirect, the rule's changes of answers included.

@@ -14,11 +14,9 @@ fn parts(method: &str, target: &str, headers: &[(&str, &str)]) -> http::request:
     request.body(()).unwrap().into_parts().0
 }
 
-/// What is told: the refusal, or where the request goes.
-fn told(gateway: &Gateway, parts: &http::request::Parts) -> Result<String, Refused> {
-    let head: Head = preview::judge(parts, &HeadLimits::from(&crate::settings::Limits::default()))?;
-    let snapshot = gateway.published().load();
-    let request = Request {
+/// The request that is looked up.
+fn request<'a>(parts: &'a http::request::Parts, head: &'a Head) -> Request<'a> {
+    Request {
         method: &parts.method,
         host: &head.host,
         path: &head.path,
@@ -26,8 +24,14 @@ fn told(gateway: &Gateway, parts: &http::request::Parts) -> Result<String, Refus
         headers: &parts.headers,
         client_ip: [127, 0, 0, 1].into(),
         now: Now::At(std::time::SystemTime::UNIX_EPOCH),
-    };
-    let found = snapshot.table.find(ListenerIndex(0), &request)?;
+    }
+}
+
+/// What is told: the refusal, or where the request goes.
+fn told(gateway: &Gateway, parts: &http::request::Parts) -> Result<String, Refused> {
+    let head: Head = preview::judge(parts, &HeadLimits::from(&crate::settings::Limits::default()))?;
+    let snapshot = gateway.published().load();
+    let found = snapshot.table.find(ListenerIndex(0), &request(parts, &head))?;
     let taken = Taken { parts, head: &head, scheme: "http", matched: found.matched_prefix_len(), max_path: 8 << 10 };
     match &found.rule.action {
         Action::Redirect(redirect) => preview::redirect(found.rule, redirect, taken),
@@ -128,5 +132,39 @@ async fn targets_and_locations_are_foretold() {
         let told = told(&gateway, &parts("GET", target, &headers)).unwrap();
         let answer = gateway.send(&text("GET", target, &headers)).await;
         assert!(answer.contains(&format!("location: {told}\r\n")), "{told}\n{answer}");
+    }
+}
+
+#[tokio::test]
+async fn what_becomes_of_upgrades_is_foretold() {
+    let origin = Origin::start(Reply::always("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")).await;
+    let [mut none, mut own] = ["/none", "/own"].map(|path| rule(path, &[(&origin, 1)]));
+    none.upgrades = Some(Vec::new());
+    own.upgrades = Some(vec!["tcp".into(), "spdy/3.1".into()]);
+    let gateway = Gateway::start(vec![selector(vec![rule("/", &[(&origin, 1)]), none, own])]).await;
+    let usual = ["websocket".into()];
+    let (host, meant) = (("host", "x.test"), ("connection", "Upgrade"));
+    for (target, fields) in [
+        ("/", vec![host, meant, ("upgrade", "websocket")]),
+        ("/", vec![host, meant, ("upgrade", "h2c, WebSocket")]),
+        ("/", vec![host, ("upgrade", "websocket")]),
+        ("/", vec![host, meant, ("upgrade", "h2c")]),
+        ("/", vec![host, meant]),
+        ("/none", vec![host, meant, ("upgrade", "websocket")]),
+        ("/own", vec![host, meant, ("upgrade", "SPDY/3.1, websocket, tcp")]),
+    ] {
+        let parts = parts("GET", target, &fields);
+        let head = preview::judge(&parts, &HeadLimits::from(&crate::settings::Limits::default())).unwrap();
+        let snapshot = gateway.published().load();
+        let rule = snapshot.table.find(ListenerIndex(0), &request(&parts, &head)).unwrap().rule;
+        let told = preview::upgrade(rule, &parts, &usual);
+        assert_eq!(told.is_some(), fields.iter().any(|(name, _)| *name == "upgrade"));
+        let asked_for = told.map(|upgrade| upgrade.asked_for.join(", ")).filter(|list| !list.is_empty());
+        let before = origin.requests().len();
+        let lines: Vec<String> = fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        gateway.send(&format!("GET {target} HTTP/1.1\r\n{}\r\n", lines.concat())).await;
+        let head = origin.requests().remove(before);
+        let sent = head.lines().find_map(|line| line.strip_prefix("upgrade: "));
+        assert_eq!(sent, asked_for.as_deref(), "{target} {fields:?}");
     }
 }
