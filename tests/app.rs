@@ -15,5 +15,9 @@ mod headers;
 mod matching;
 #[path = "app/rewrite.rs"]
 mod rewrite;
+#[path = "app/streaming.rs"]
+mod streaming;
 #[path = "app/support.rs"]
 mod support;
+#[path = "app/websocket.rs"]
+mod websocket;

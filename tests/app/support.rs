@@ -100,6 +100,11 @@ impl Gateway {
         self.send(format!("GET {path} HTTP/1.1\r\nhost: {host}\r\n{lines}\r\n"))
     }
 
+    /// Where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// A connection to the gateway.
     pub(crate) fn connect(&self) -> Connection {
         Connection::open(self.address)
@@ -256,13 +261,18 @@ fn service_port(name: &str, port: &str) -> String {
     format!("apiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\nspec: {{ports: [{{{port}}}]}}\n---\n")
 }
 
-/// An EndpointSlice of a Service with these origins, which share a port only when they are one.
+/// An EndpointSlice of a Service with this origin, or with none.
 pub(crate) fn slice(name: &str, service: &str, origin: Option<&Origin>) -> String {
-    let port = origin.map_or(1, |origin| origin.address.port());
+    slice_at(name, service, origin.map(|origin| origin.address.port()))
+}
+
+/// An EndpointSlice of a Service with this port of this machine, or with none.
+pub(crate) fn slice_at(name: &str, service: &str, port: Option<u16>) -> String {
     let mut text = format!(
-        "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\nmetadata:\n  name: {name}\n  labels: {{kubernetes.io/service-name: {service}}}\nports: [{{name: web, port: {port}}}]\nendpoints:"
+        "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\nmetadata:\n  name: {name}\n  labels: {{kubernetes.io/service-name: {service}}}\nports: [{{name: web, port: {}}}]\nendpoints:",
+        port.unwrap_or(1)
     );
-    match origin {
+    match port {
         None => text += " []\n---\n",
         Some(_) => _ = writeln!(text, "\n- {{addresses: [127.0.0.1], conditions: {{ready: true}}}}\n---"),
     }
