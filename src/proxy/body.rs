@@ -315,7 +315,8 @@ impl Drop for ResponseBody {
         if self.is_end_stream() {
             self.complete();
         } else {
-            self.fail(Refusal::ClientGone);
+            let is_late = self.exchange.as_ref().is_some_and(|exchange| exchange.client().conn().is_expired());
+            self.fail(if is_late { Refusal::IdleTimeout } else { Refusal::ClientGone });
         }
     }
 }

@@ -84,6 +84,7 @@ impl Exchange {
         self.status = StatusCode::SWITCHING_PROTOCOLS.as_u16();
         self.record();
         self.switched = true;
+        self.client.conn().begin_answer();
         self.client.conn().switch(Arc::clone(&agreed.protocol), agreed.silence.whole);
         Tunnel::new(&self.worker, agreed, (self.guard.take(), self.permit.take()))
     }
@@ -100,6 +101,7 @@ impl Exchange {
     pub(super) fn answered(&mut self, status: StatusCode, closing: bool, failure: Option<Refusal>) {
         self.status = status.as_u16();
         self.closing = closing;
+        self.client.conn().begin_answer();
         if let Some(reason) = failure {
             self.worker.metrics.refused(reason);
         }

@@ -39,6 +39,8 @@ pub(super) struct Conn {
     since_ms: Cell<u64>,
     limit_ms: Cell<u64>,
     expired: Cell<bool>,
+    /// The answer's head has been handed over: who waits now waits for bytes to move.
+    answering: Cell<bool>,
     waker: RefCell<Option<Waker>>,
     began_ms: Cell<u64>,
     bytes: Cell<u64>,
@@ -114,6 +116,7 @@ impl Watchdog {
             since_ms: Cell::new(self.now_ms()),
             limit_ms: Cell::new(limit(limits.header)),
             expired: Cell::new(false),
+            answering: Cell::new(false),
             waker: RefCell::default(),
             began_ms: Cell::new(0),
             bytes: Cell::new(0),
@@ -217,8 +220,14 @@ impl Conn {
     /// A request begins; `idle` is the limit without a byte either way.
     pub(super) fn begin_exchange(&self, idle: Duration) {
         self.enter(Stage::Exchange, idle);
+        self.answering.set(false);
         self.began_ms.set(self.clock.get());
         self.bytes.set(0);
+    }
+
+    /// The answer's head is handed over.
+    pub(super) fn begin_answer(&self) {
+        self.answering.set(true);
     }
 
     /// A rule has taken the request, which may be silent for `idle`.
@@ -259,6 +268,22 @@ impl Conn {
         self.enter(Stage::Idle, self.limits.keep_alive);
     }
 
+    /// Whether the connection is to end because its time is over. Whoever has a request answers it first, or ends the
+    /// answer; a client that takes nothing of one leaves nobody who could.
+    pub(super) fn poll_stuck(&self, cx: &Context<'_>) -> bool {
+        (self.stage.get() != Stage::Exchange || self.answering.get()) && self.poll_expired(cx)
+    }
+
+    /// Whether the stage's time is over.
+    pub(super) fn is_expired(&self) -> bool {
+        // A byte may have moved since it was noticed.
+        let has_moved = || self.clock.get().saturating_sub(self.since_ms.get()) < self.limit_ms.get();
+        if self.expired.get() && self.stage.get() == Stage::Exchange && has_moved() {
+            self.expired.set(false);
+        }
+        self.expired.get()
+    }
+
     fn enter(&self, stage: Stage, for_at_most: Duration) {
         self.stage.set(stage);
         self.since_ms.set(self.clock.get());
@@ -268,7 +293,7 @@ impl Conn {
 
     /// Whether the stage's time is over; else the task is woken when it is.
     pub(super) fn poll_expired(&self, cx: &Context<'_>) -> bool {
-        if self.expired.get() {
+        if self.is_expired() {
             return true;
         }
         let mut waker = self.waker.borrow_mut();

@@ -47,8 +47,7 @@ pub(super) async fn serve<S: Stream>(worker: Rc<Worker>, stream: S, client: Rc<C
         if let Poll::Ready(result) = Pin::new(&mut connection).poll(cx) {
             return Poll::Ready(Some(result));
         }
-        let conn = client.conn();
-        if conn.stage() != Stage::Exchange && conn.poll_expired(cx) { Poll::Ready(None) } else { Poll::Pending }
+        if client.conn().poll_stuck(cx) { Poll::Ready(None) } else { Poll::Pending }
     })
     .await;
     let tunnel = client.tunnel.take().filter(|_| matches!(outcome, Some(Ok(()))));

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::harness::{Client, Gateway, selector, service_rule};
+use crate::ir;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -19,15 +20,20 @@ pub(super) async fn fill(stream: &TcpStream) -> usize {
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
             Err(error) => panic!("{error}"),
         }
-        assert!(sent < 256 << 20, "it takes everything");
+        assert!(sent < 64 << 20, "it takes everything");
     }
     sent
 }
 
 /// A gateway, a request on its way, and the backend's side of it.
 async fn asked(request: &str) -> (Gateway, Client, Client) {
+    asked_by(service_rule("/", "s"), request).await
+}
+
+/// The same with another rule for the Service.
+async fn asked_by(rule: ir::Rule, request: &str) -> (Gateway, Client, Client) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let gateway = Gateway::start(vec![selector(vec![service_rule("/", "s")])]).await;
+    let gateway = Gateway::start(vec![selector(vec![rule])]).await;
     gateway.endpoints("s", &[listener.local_addr().unwrap()]).await;
     let mut client = gateway.connect().await;
     client.write(request).await;
@@ -120,6 +126,20 @@ async fn a_client_that_does_not_read_stalls_its_backend_and_then_gets_everything
         }
     }
     assert_eq!(body, sent);
+}
+
+#[tokio::test]
+async fn a_client_that_reads_nothing_for_too_long_is_cut() {
+    let mut rule = service_rule("/", "s");
+    rule.timeouts.idle = Duration::from_millis(400);
+    let (gateway, client, mut served) = asked_by(rule, GET).await;
+    served.write("HTTP/1.1 200 OK\r\n\r\n").await;
+    fill(&served.stream).await;
+    gateway.wait_for(|gateway| gateway.lifecycle().in_flight() == 0).await;
+    served.rest_or_reset().await;
+    let metrics = gateway.metrics();
+    assert!(metrics.contains("lockgate_requests_refused_total{reason=\"idle-timeout\"} 1"), "{metrics}");
+    drop(client);
 }
 
 #[tokio::test]
