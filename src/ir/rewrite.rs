@@ -5,16 +5,15 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::regex::REGEX_SIZE_LIMIT;
+use super::regex::Program;
 
 /// A replacement of the first match of a regular expression, with captures. Linear in time: only one match is looked
 /// for, because looking for all of them can take the square of it. Equal when its texts are.
 #[derive(Clone, Serialize)]
 pub struct RegexRewrite {
-    pattern: Arc<str>,
+    #[serde(rename = "pattern", serialize_with = "as_text")]
+    program: Program,
     substitution: Arc<str>,
-    #[serde(skip)]
-    program: regex::Regex,
     #[serde(skip)]
     parts: Box<[Part]>,
 }
@@ -51,15 +50,14 @@ pub struct TooLong(pub usize);
 impl RegexRewrite {
     /// Compiles `pattern`, and `substitution` with `$1`, `${name}`, `$0` for the whole match and `$$` for a dollar sign.
     pub fn new(pattern: &str, substitution: &str) -> Result<Self, InvalidRewrite> {
-        let program =
-            regex::RegexBuilder::new(pattern).size_limit(REGEX_SIZE_LIMIT).dfa_size_limit(REGEX_SIZE_LIMIT).build()?;
+        let program = Program::new(pattern)?;
         let parts = parse(substitution, &program)?.into();
-        Ok(Self { pattern: pattern.into(), substitution: substitution.into(), program, parts })
+        Ok(Self { program, substitution: substitution.into(), parts })
     }
 
     /// The regular expression as it was written.
     pub fn pattern(&self) -> &str {
-        &self.pattern
+        self.program.text()
     }
 
     /// The substitution as it was written.
@@ -91,6 +89,10 @@ impl RegexRewrite {
         result.push_str(&text[whole.end..]);
         Ok(Some(result))
     }
+}
+
+fn as_text<S: serde::Serializer>(program: &Program, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(program.text())
 }
 
 fn parse(substitution: &str, program: &regex::Regex) -> Result<Vec<Part>, InvalidRewrite> {
@@ -137,13 +139,13 @@ fn group(name: &str, program: &regex::Regex) -> Option<usize> {
 
 impl fmt::Debug for RegexRewrite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RegexRewrite({:?} -> {:?})", self.pattern, self.substitution)
+        write!(f, "RegexRewrite({:?} -> {:?})", self.pattern(), self.substitution)
     }
 }
 
 impl PartialEq for RegexRewrite {
     fn eq(&self, other: &Self) -> bool {
-        (&self.pattern, &self.substitution) == (&other.pattern, &other.substitution)
+        (self.pattern(), self.substitution()) == (other.pattern(), other.substitution())
     }
 }
 

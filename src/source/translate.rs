@@ -17,6 +17,7 @@ mod matches;
 mod mirrors;
 mod path;
 mod policy;
+pub mod prepare;
 mod query;
 mod report;
 mod route;

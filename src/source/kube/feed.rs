@@ -9,6 +9,7 @@ use tracing::info;
 use super::{KINDS, Links};
 use crate::ir::ObjectName;
 use crate::source::index::{Index, Kind, Object};
+use crate::source::translate::prepare::Prepared;
 use crate::source::{Update, UpdateSender};
 
 /// How many batches may wait; then watches stop reading.
@@ -22,6 +23,8 @@ pub(super) struct Batch {
     /// The number of the watch.
     pub(super) watch: usize,
     pub(super) changes: Vec<Change>,
+    /// Held until the index has translated the changes.
+    pub(super) prepared: Vec<Prepared>,
     /// Whether the watch has listed all of its objects once.
     pub(super) listed: bool,
     pub(super) received: Instant,
@@ -47,7 +50,7 @@ pub(super) async fn run(
     links: Links,
 ) {
     let pending = watches.iter().copied().enumerate().collect();
-    let mut feed = Feed { index, watches, pending, links, complete: false };
+    let mut feed = Feed { index, watches, pending, links, prepared: Vec::new(), complete: false };
     while let Some(batch) = batches.recv().await {
         let begun = Instant::now();
         let observed = batch.received;
@@ -71,12 +74,15 @@ struct Feed {
     /// The watches that have not listed yet.
     pending: BTreeSet<(usize, Kind)>,
     links: Links,
+    /// What belongs to changes that are not translated yet.
+    prepared: Vec<Prepared>,
     /// Whether every kind has been listed.
     complete: bool,
 }
 
 impl Feed {
     fn take(&mut self, batch: Batch) {
+        self.prepared.extend(batch.prepared);
         for change in batch.changes {
             match change {
                 Change::Apply(object) => self.index.apply(object),
@@ -104,6 +110,7 @@ impl Feed {
         if let Some((fragment, endpoints)) = self.index.take_table() {
             updates.push(Update::Table { fragment, endpoints });
         }
+        self.prepared.clear();
         updates
     }
 }

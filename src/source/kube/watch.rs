@@ -32,7 +32,8 @@ use super::tap::Tap;
 use super::{Failure, Links, label, with_causes};
 use crate::api::{ReferenceGrant, Route, Selector};
 use crate::ir::ObjectName;
-use crate::source::index::{Kind, Object};
+use crate::source::index::{Content, Kind, Object};
+use crate::source::translate::prepare::{self, Prepared};
 use k8s_openapi::api::core::v1::{Namespace, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
@@ -232,7 +233,10 @@ impl<K: Observed> Watch<K> {
     }
 
     async fn send(&self, changes: Vec<Change>) -> Result<(), Closed> {
-        let batch = Batch { watch: self.number, changes, listed: self.listed, received: std::time::Instant::now() };
+        let received = std::time::Instant::now();
+        // Here and not by the index: one object can take seconds, and changes of endpoints do not wait for it.
+        let prepared = prepare(&changes).await;
+        let batch = Batch { watch: self.number, changes, prepared, listed: self.listed, received };
         self.batches.send(batch).await.map_err(|_| Closed)
     }
 
@@ -307,6 +311,30 @@ impl<K: Observed> Watch<K> {
             _ => warn!(source = kind, %error, "cannot {} {resource} in {place}: {failure}", trouble.verb),
         }
     }
+}
+
+/// Does what takes long about objects, where it is worth a thread.
+async fn prepare(changes: &[Change]) -> Vec<Prepared> {
+    let objects = changes.iter().filter_map(|change| match change {
+        Change::Apply(object) => Some(&object.content),
+        Change::Delete(..) => None,
+    });
+    let is_worth_it = |content: &&Content| match content {
+        Content::Route(route) => prepare::route_is_worth_it(route),
+        Content::Selector(selector) => prepare::selector_is_worth_it(selector),
+        _ => false,
+    };
+    let long: Vec<Content> = objects.filter(is_worth_it).cloned().collect();
+    if long.is_empty() {
+        return Vec::new();
+    }
+    let prepare = |content: &Content| match content {
+        Content::Route(route) => Some(prepare::route(route)),
+        Content::Selector(selector) => Some(prepare::selector(selector)),
+        _ => None,
+    };
+    // Without it the index only takes longer.
+    tokio::task::spawn_blocking(move || long.iter().filter_map(prepare).collect()).await.unwrap_or_default()
 }
 
 /// Logs why an object does not decode: where nothing of its Selectors can be read, its status cannot tell.

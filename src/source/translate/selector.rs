@@ -131,7 +131,7 @@ fn hostnames(spec: &SelectorSpec, field: &Field<'_>, report: &mut Report) -> Opt
     (!good.is_empty()).then_some(good)
 }
 
-fn conditions(spec: &SelectorSpec, field: &Field<'_>, report: &mut Report) -> Option<ConditionSet> {
+pub(super) fn conditions(spec: &SelectorSpec, field: &Field<'_>, report: &mut Report) -> Option<ConditionSet> {
     let Some(matching) = &spec.matching else { return Some(ConditionSet::default()) };
     let field = field.member("match");
     let mode = match matching.mode {

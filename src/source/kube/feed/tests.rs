@@ -1,8 +1,9 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::ir::{Fragment, Kind as Subject};
+use crate::ir::{Fragment, Kind as Subject, Regex};
 use crate::source::index::{Content, HostBackends, Settings};
+use crate::source::translate::prepare;
 
 fn index() -> Index {
     Index::new(Settings {
@@ -17,7 +18,7 @@ fn links() -> Links {
 }
 
 fn batch(watch: usize, listed: bool, changes: Vec<Change>) -> Batch {
-    Batch { watch, changes, listed, received: Instant::now() }
+    Batch { watch, changes, listed, prepared: Vec::new(), received: Instant::now() }
 }
 
 fn invalid(name: &str) -> Object {
@@ -47,6 +48,29 @@ async fn the_first_table_waits_for_every_watch_of_every_kind() {
     assert_eq!(links.health.pending(), []);
     drop(sender);
     task.await.unwrap();
+}
+
+#[tokio::test]
+async fn what_was_prepared_is_held_until_it_is_translated() {
+    let source = "/held-by-the-feed/[0-9]+";
+    let spec = serde_json::json!({
+        "selectors": [{"name": "s"}],
+        "rules": [{"matches": [{"path": {"type": "Regex", "value": source}}]}],
+    });
+    let origin = crate::ir::Origin { created: 0, object: ObjectName::new("n", "a") };
+    let spec = serde_json::from_value(spec).unwrap();
+    let route = crate::source::translate::RouteSubject { origin, generation: 1, spec };
+    let watches = KINDS.to_vec();
+    let pending = watches.iter().copied().enumerate().collect();
+    let mut feed = Feed { index: index(), watches, pending, links: links(), prepared: Vec::new(), complete: false };
+    feed.take(Batch { prepared: vec![prepare::route(&route)], ..batch(0, true, Vec::new()) });
+    feed.give(Instant::now());
+    assert!(Regex::is_in_use(source), "the first table waits for other kinds");
+    for number in 1..KINDS.len() {
+        feed.take(batch(number, true, Vec::new()));
+    }
+    feed.give(Instant::now());
+    assert!(!Regex::is_in_use(source));
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::ir::Regex;
 use crate::source::index::Content;
 use crate::source::kube::feed;
 use crate::source::kube::mock::{self, Server, failure};
@@ -123,6 +124,20 @@ async fn slow_pages_make_one_batch_and_events_follow() {
     watch.send("DELETED", &route("a", 14, 1));
     assert_eq!(fixture.batch().await, lists(&[], &["a"]));
     fixture.no_batch();
+}
+
+#[tokio::test(start_paused = true)]
+async fn regular_expressions_are_compiled_before_the_index_has_the_object() {
+    let source = "/compiled-by-its-watch/[0-9]+";
+    let mut object = route("a", 1, 1);
+    object["spec"]["rules"][0]["matches"] = json!([{"path": {"type": "Regex", "value": source}}]);
+    let mut fixture = start::<Route>(None);
+    fixture.server.list().await.items("10", &[object, route("b", 2, 1)]);
+    let batch = fixture.batches.recv().await.unwrap();
+    assert_eq!((batch.changes.len(), batch.prepared.len()), (2, 1));
+    assert!(Regex::is_in_use(source));
+    drop(batch);
+    assert!(!Regex::is_in_use(source));
 }
 
 #[tokio::test(start_paused = true)]
