@@ -2,8 +2,10 @@
 
 mod check;
 pub mod demo_backend;
+mod drain;
 mod drill;
 mod explain;
+mod operator;
 mod serve;
 mod settings;
 
@@ -27,6 +29,8 @@ enum Command {
     Explain(Box<explain::Args>),
     /// Find everything that is wrong with manifests
     Check(check::Args),
+    /// Have a running gateway ask its clients to leave
+    Drain(drain::Args),
     /// Send traffic at a fixed rate and tell of every request that fails
     Drill(drill::Args),
     /// Print the custom resource definitions
@@ -44,6 +48,7 @@ pub fn run() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Drain(args) => drain::run(&args),
         Command::Drill(args) => drill::run(&args),
         Command::Crds => crds(),
         Command::DemoBackend(args) => demo(args),

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::server::{Answer, method_not_allowed, text, typed};
 use super::{Ask, Page, Parts, Shown};
+use crate::lifecycle::Holder;
 
 /// The operator port.
 #[derive(Clone)]
@@ -17,6 +18,8 @@ pub(super) struct Operator(Arc<Parts>);
 
 /// Of a body; a list of log directives is far below.
 const MAX_BODY: usize = 4096;
+/// Of what holds a drain, so many are told one by one.
+const MAX_HOLDERS: usize = 100;
 /// Of a question to a page: room for the head of a request.
 const MAX_QUESTION: usize = 256 << 10;
 
@@ -34,8 +37,8 @@ impl Operator {
         let path = request.uri().path().trim_start_matches('/').to_owned();
         let query = request.uri().query().unwrap_or_default().to_owned();
         match (path.as_str(), request.method()) {
-            ("drain", &Method::GET | &Method::HEAD) => self.phase(),
-            ("drain", &Method::POST) => self.drain(&query),
+            ("drain", &Method::GET | &Method::HEAD) => self.phase().await,
+            ("drain", &Method::POST) => self.drain(&query).await,
             ("drain", _) => method_not_allowed("GET, HEAD, POST"),
             ("loglevel", &Method::GET | &Method::HEAD) => self.log_level(),
             ("loglevel", &Method::PUT) => self.set_log_level(request.into_body()).await,
@@ -70,17 +73,27 @@ impl Operator {
         json(StatusCode::OK, &own.map(str::to_owned).into_iter().chain(pages).collect())
     }
 
-    fn phase(&self) -> Answer {
-        let lifecycle = &self.0.lifecycle;
-        let phase = json!({
-            "phase": lifecycle.phase().as_str(),
-            "inFlight": lifecycle.in_flight(),
-            "pending": lifecycle.readiness().pending(),
+    /// The phase, and what holds a drain: the oldest first, at most [`MAX_HOLDERS`].
+    async fn phase(&self) -> Answer {
+        let lifecycle = Arc::clone(&self.0.lifecycle);
+        // Workers are asked, and may take a while.
+        let asked = tokio::task::spawn_blocking(move || {
+            let mut holders = lifecycle.holders();
+            holders.sort_by_key(|holder| std::cmp::Reverse(holder.age));
+            json!({
+                "phase": lifecycle.phase().as_str(),
+                "inFlight": lifecycle.in_flight(),
+                "pending": lifecycle.readiness().pending(),
+                "holders": holders.iter().take(MAX_HOLDERS).map(told).collect::<Vec<_>>(),
+            })
         });
-        json(StatusCode::OK, &phase)
+        match asked.await {
+            Ok(phase) => json(StatusCode::OK, &phase),
+            Err(_) => error(StatusCode::INTERNAL_SERVER_ERROR, "the state could not be told"),
+        }
     }
 
-    fn drain(&self, query: &str) -> Answer {
+    async fn drain(&self, query: &str) -> Answer {
         let lifecycle = &self.0.lifecycle;
         let result = match query {
             "" => lifecycle.drain(),
@@ -89,7 +102,7 @@ impl Operator {
             other => return error(StatusCode::BAD_REQUEST, format!("query {other:?}: only cancel is known")),
         };
         match result {
-            Ok(()) => self.phase(),
+            Ok(()) => self.phase().await,
             Err(invalid) => error(StatusCode::CONFLICT, invalid.to_string()),
         }
     }
@@ -111,6 +124,15 @@ impl Operator {
             Err(failure) => error(StatusCode::BAD_REQUEST, failure.to_string()),
         }
     }
+}
+
+fn told(holder: &Holder) -> Value {
+    json!({
+        "route": holder.route,
+        "protocol": holder.protocol,
+        "ageSeconds": holder.age.as_secs_f64(),
+        "bytes": holder.bytes,
+    })
 }
 
 fn ask(request: &Request<Incoming>, query: String) -> Ask {

@@ -1,11 +1,12 @@
 use std::net::{Ipv6Addr, TcpListener as StdListener};
+use std::time::Duration;
 
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::*;
-use crate::lifecycle::{DrainSettings, Phase};
+use crate::lifecycle::{DrainSettings, Holder, Ledger, Phase};
 use crate::telemetry::logs::{self, LogSettings};
 use crate::telemetry::metrics::Buckets;
 
@@ -133,11 +134,32 @@ async fn a_drain_is_begun_and_cancelled_by_post_alone() {
     let reply = ports.operator("POST", "/drain", "").await;
     assert_eq!(reply.status, 200);
     let body: Value = serde_json::from_str(&reply.body).expect("JSON");
-    assert_eq!(body, json!({ "phase": "LameDuck", "inFlight": 0, "pending": [] }));
+    assert_eq!(body, json!({ "phase": "LameDuck", "inFlight": 0, "pending": [], "holders": [] }));
     assert_eq!(ports.operator("GET", "/drain?cancel", "").await.status, 200);
     assert_eq!(lifecycle.phase(), Phase::LameDuck, "a GET changes nothing");
     assert_eq!(ports.operator("POST", "/drain?cancel", "").await.status, 200);
     assert_eq!(lifecycle.phase(), Phase::Serving);
+}
+
+#[tokio::test]
+async fn what_holds_a_drain_is_told_the_oldest_first() {
+    struct Held;
+    impl Ledger for Held {
+        fn holders(&self) -> Vec<Holder> {
+            let held = |route: &str, seconds| Holder {
+                route: route.to_owned(),
+                protocol: "websocket".into(),
+                age: Duration::from_secs(seconds),
+                bytes: 7,
+            };
+            vec![held("a/young r", 1), held("a/old r", 3)]
+        }
+    }
+    let ports = Ports::open();
+    ports.parts.lifecycle.set_ledger(Arc::new(Held));
+    let body: Value = serde_json::from_str(&ports.operator("GET", "/drain", "").await.body).expect("JSON");
+    let holder = |route, age| json!({"route": route, "protocol": "websocket", "ageSeconds": age, "bytes": 7});
+    assert_eq!(body["holders"], json!([holder("a/old r", 3.0), holder("a/young r", 1.0)]));
 }
 
 #[tokio::test]

@@ -4,28 +4,16 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, bail};
-use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HOST};
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper_util::rt::TokioIo;
+use anyhow::{Context as _, bail};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
-use super::misuse;
 use super::settings::{self, Deciding};
+use super::{misuse, operator};
 use crate::app::Offline;
 use crate::explain::{Answer, Question};
 use crate::settings::Settings;
 use crate::source::kube::client;
-
-/// For a gateway to answer.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Most bytes of its answer.
-const MAX_ANSWER: usize = 256 << 20;
-/// Where a gateway's operator port is.
-const OPERATOR_PORT: &str = "127.0.0.1:8082";
 
 /// Flags of `explain`.
 #[derive(Clone, Debug, clap::Args)]
@@ -56,7 +44,7 @@ pub(super) struct Args {
     #[arg(short, long, value_enum, default_value_t = Form::Text)]
     output: Form,
     /// Ask a running gateway at its operator port [default address: 127.0.0.1:8082]
-    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, require_equals = true, default_missing_value = OPERATOR_PORT)]
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, require_equals = true, default_missing_value = operator::PORT)]
     live: Option<SocketAddr>,
     /// The kubeconfig of the cluster to ask
     #[arg(long, value_name = "FILE")]
@@ -170,45 +158,11 @@ impl Args {
 
 /// Asks a gateway that runs.
 async fn ask(address: SocketAddr, question: &Question) -> anyhow::Result<Answer> {
-    let asked = tokio::time::timeout(PATIENCE, exchange(address, question)).await;
-    let (status, body) = asked
-        .map_err(|_| anyhow!("did not answer in time"))
-        .and_then(|result| result)
-        .with_context(|| format!("the gateway at {address}"))?;
-    if !status.is_success() {
-        let told: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
-        bail!("the gateway at {address} answers {status}: {}", told["error"].as_str().unwrap_or("no reason given"));
-    }
+    let body = operator::post(address, "/explain?o=json", serde_json::to_vec(question)?).await?;
     let mut answer: Answer = serde_json::from_slice(&body)
         .with_context(|| format!("what {address} answers is none that this version understands"))?;
     answer.source = format!("{} by {address}", answer.source);
     Ok(answer)
-}
-
-async fn exchange(address: SocketAddr, question: &Question) -> anyhow::Result<(http::StatusCode, Bytes)> {
-    let stream = tokio::net::TcpStream::connect(address).await.context("cannot be reached")?;
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    // The operator port takes no other name than loopback's: `port-forward` leads to it.
-    let request = http::Request::post("/explain?o=json")
-        .header(HOST, "localhost")
-        .header(CONTENT_TYPE, "application/json")
-        .body(Full::new(Bytes::from(serde_json::to_vec(question)?)))?;
-    let answered = async {
-        let response = sender.send_request(request).await?;
-        let status = response.status();
-        let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
-        let body = body.map_err(|error| anyhow!("the answer cannot be read: {error}"))?;
-        anyhow::Ok((status, body.to_bytes()))
-    };
-    // The connection ends when the answer has been read; what is wrong with it shows there.
-    tokio::pin!(answered);
-    tokio::select! {
-        answered = &mut answered => answered,
-        ended = connection => {
-            ended?;
-            answered.await
-        }
-    }
 }
 
 #[cfg(test)]

@@ -8,13 +8,15 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::{Command, Lifecycle, Phase, Signal};
+use super::{Command, Holder, Lifecycle, Phase, Signal};
 
 /// No new connection for this long means that nobody sends new ones any more.
 const QUIET: Duration = Duration::from_secs(1);
 
 /// How often the requests in flight are counted while they are waited for.
 const COUNT_INTERVAL: Duration = Duration::from_millis(10);
+/// How often it is told what a drain waits for.
+const TELL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How long workers may take to cut what is left. Part of [`super::MARGIN`].
 const ABORT_LIMIT: Duration = Duration::from_secs(1);
@@ -102,9 +104,24 @@ impl Lifecycle {
             self.lame_duck().await;
         }
         self.move_to(Phase::Draining);
-        let deadline = after(Instant::now(), self.settings.timeout);
+        let begin = Instant::now();
+        let deadline = after(begin, self.settings.timeout);
+        let mut told = begin;
         while self.in_flight() > 0 && Instant::now() < deadline {
+            if told.elapsed() >= TELL_INTERVAL {
+                told = Instant::now();
+                self.log_waiting();
+            }
             sleep(COUNT_INTERVAL).await;
+        }
+    }
+
+    /// Tells what the drain waits for.
+    fn log_waiting(&self) {
+        let in_flight = self.in_flight();
+        if let Some(Holder { route, protocol, age, bytes }) = self.holders().into_iter().max_by_key(|held| held.age) {
+            let age_seconds = age.as_secs_f64();
+            tracing::info!(in_flight, route, %protocol, age_seconds, bytes, "the drain waits, most of all for this");
         }
     }
 

@@ -25,7 +25,7 @@ fn the_command_line_is_a_question() {
 #[test]
 fn live_takes_its_address_behind_an_equals_sign() {
     let at = |line: &[&str]| args(line).unwrap().live.map(|address| address.to_string());
-    assert_eq!(at(&["--live", "GET", "x.test/"]).as_deref(), Some(OPERATOR_PORT));
+    assert_eq!(at(&["--live", "GET", "x.test/"]).as_deref(), Some(operator::PORT));
     assert_eq!(at(&["GET", "x.test/", "--live=127.0.0.1:9"]).as_deref(), Some("127.0.0.1:9"));
     assert!(args(&["GET"]).is_err());
 }

@@ -9,7 +9,7 @@ use crate::ir;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Writes until nothing has been taken for so long that nothing will be; gives how much was.
+/// Writes until nothing has been taken for so long that nothing will be, or the stream is cut; gives how much was.
 pub(super) async fn fill(stream: &TcpStream) -> usize {
     const QUIET: Duration = Duration::from_millis(300);
     let mut sent = 0;
@@ -18,7 +18,8 @@ pub(super) async fn fill(stream: &TcpStream) -> usize {
         match stream.try_write(&chunk) {
             Ok(written) => sent += written,
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-            Err(error) => panic!("{error}"),
+            // Cut by who was not to take it all: so nothing more is taken either.
+            Err(_) => return sent,
         }
         assert!(sent < 64 << 20, "it takes everything");
     }
