@@ -4,6 +4,7 @@
 //! network. `LOCKGATE_E2E_KUBECONFIG` names any other cluster that has the gateway in it; README.md of this folder has the rest.
 
 pub mod cluster;
+pub mod drill;
 pub mod load;
 pub mod namespace;
 pub mod objects;
