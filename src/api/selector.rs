@@ -158,7 +158,7 @@ pub struct ClientCertificates {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "fields::object_name")]
     pub ca_secret_name: Option<String>,
-    /// The same in a ConfigMap.
+    /// The same in a `ConfigMap`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "fields::object_name")]
     pub ca_config_map_name: Option<String>,
