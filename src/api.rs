@@ -33,8 +33,8 @@ pub use policy::{ConsistentHash, Limits, LoadBalancing, LoadBalancingType, Polic
 pub use route::{Route, RouteMatch, RouteRule, RouteSelectorStatus, RouteSpec, RouteStatus, SelectorReference};
 pub use rules::OWN_HEADERS;
 pub use selector::{
-    AllowedNamespaces, AllowedRoutes, MatchMode, NamespacesFrom, Selector, SelectorMatch, SelectorSpec, SelectorStatus,
-    SelectorTls, TlsMode,
+    AllowedNamespaces, AllowedRoutes, ClientCertificateMode, ClientCertificates, MatchMode, NamespacesFrom, Selector,
+    SelectorMatch, SelectorSpec, SelectorStatus, SelectorTls, TlsMode,
 };
 
 pub use upgrade::{UpgradeProtocol, UpgradeProtocolError};
@@ -90,8 +90,14 @@ pub mod reason {
     pub const INVALID_KIND: &str = "InvalidKind";
     /// `ResolvedRefs`: false, a backend's port speaks what the gateway does not.
     pub const UNSUPPORTED_PROTOCOL: &str = "UnsupportedProtocol";
-    /// `ResolvedRefs`: false, the Secret of the certificate does not exist or holds none.
-    pub const INVALID_CERTIFICATE: &str = "InvalidCertificate";
+    /// `ResolvedRefs`: false, the Secret of the certificate does not exist, may not be read or holds none that can be used.
+    pub const INVALID_CERTIFICATE_REF: &str = "InvalidCertificateRef";
+    /// `ResolvedRefs`: false, the same of the Secret or `ConfigMap` with the authorities of clients' certificates.
+    pub const INVALID_CA_CERTIFICATE_REF: &str = "InvalidCACertificateRef";
+    /// Told beside `ResolvedRefs`: the certificate is served although its time is over, or has not begun.
+    pub const CERTIFICATE_NOT_VALID_NOW: &str = "CertificateNotValidNow";
+    /// Told beside `ResolvedRefs`: the certificate is served although it is not for the hostname.
+    pub const HOSTNAME_NOT_COVERED: &str = "HostnameNotCovered";
     /// Programmed: true.
     pub const PROGRAMMED: &str = "Programmed";
     /// Programmed: false, the object is not accepted.

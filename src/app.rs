@@ -1,5 +1,6 @@
 //! Composition: builds every part, binds, runs, drains.
 
+mod certificates;
 mod cluster;
 mod files;
 mod offline;
@@ -14,7 +15,7 @@ use tokio::sync::{mpsc, watch};
 
 pub use self::offline::Offline;
 use crate::admin::{Admin, Parts};
-use crate::ir::{Fragment, Served};
+use crate::ir::{Fragment, ObjectName, Served};
 use crate::lifecycle::{self, Cause, DrainSettings, Driver, Lifecycle, Phase, Signal};
 use crate::proxy::accept::Bound;
 use crate::proxy::{Shared, Workers};
@@ -107,7 +108,8 @@ impl App {
         let admin = Admin::bind(settings.admin.address, settings.admin.operator_address).context("admin ports")?;
         let published = Arc::new(Published::new(&names));
         let clusters = Arc::new(Clusters::new(Arc::clone(&metrics)));
-        let tables = Publisher::new(names, Arc::clone(&published), Arc::clone(&clusters), Arc::clone(&metrics));
+        let tls = certificates::settings(&settings.tls).map_err(Error::Settings)?;
+        let tables = Publisher::new(names, tls, Arc::clone(&published), Arc::clone(&clusters), Arc::clone(&metrics));
         let shared = Shared::new(settings.clone(), workers, published, lifecycle, metrics);
         Ok(Self { settings, shared, listeners, tables, clusters, driver, admin })
     }
@@ -142,6 +144,7 @@ impl App {
         let trust = if settings.manifests.is_some() { dns::Trust::Any } else { dns::Trust::Outside };
         tokio::spawn(dns::resolve(clusters, trust, tables.clusters_changed()));
         let publisher = tokio::spawn(tables.run(received));
+        certificates::start(&settings.tls, &updates).await?;
         let source = start_source(&settings, &shared, updates, Tables { served: served.clone(), examined }).await?;
         let mut driver = tokio::spawn(driver.run(signals));
         let workers = tokio::select! {
@@ -253,10 +256,13 @@ fn observe(metrics: &Metrics, lifecycle: &Arc<Lifecycle>) -> Result<(), promethe
 
 /// What the translation needs to know of the settings.
 fn translation(settings: &Settings, host_backends: translate::HostBackends) -> translate::Settings {
-    let listener = |l: &crate::settings::Listener| translate::Listener { name: l.name.as_str().into(), tls: false };
+    let listener = |l: &crate::settings::Listener| translate::Listener { name: l.name.as_str().into(), tls: l.tls };
+    let secret = settings.tls.default_certificate.secret();
     translate::Settings {
         class_name: settings.class_name.clone(),
         listeners: settings.listeners.iter().map(listener).collect(),
         host_backends,
+        default_certificate: secret.map(|(namespace, name)| ObjectName::new(namespace, name)),
+        reads_secrets: true,
     }
 }

@@ -27,6 +27,8 @@ pub struct Settings {
     pub complete: bool,
     /// Which backends may be named by host and port.
     pub host_backends: HostBackends,
+    /// The time, in seconds since the epoch, for certificates; `None` where none is too old.
+    pub now: Option<i64>,
 }
 
 /// How bad it is.

@@ -6,6 +6,7 @@
 
 mod action;
 mod filter;
+mod https;
 pub mod live;
 mod question;
 pub mod routes;
@@ -32,6 +33,8 @@ use crate::routing::{Found, ListenerIndex, Now, Request, RouteTable, preflight};
 pub struct Gateway {
     /// The listeners, in the order of their indices.
     pub listeners: Vec<Listener>,
+    /// Whether there is a certificate for hosts that have none of their own.
+    pub has_default_certificate: bool,
     /// Networks whose `X-Forwarded-For` is believed.
     pub trusted_proxies: Vec<IpNet>,
     /// What a request's head may have.
@@ -49,6 +52,10 @@ pub struct Listener {
     pub port: u16,
     /// Whether load balancers tell it of their clients.
     pub proxy_protocol: bool,
+    /// Whether it ends TLS.
+    pub tls: bool,
+    /// The port of https that it sends every request to.
+    pub https_redirect: Option<u16>,
 }
 
 impl From<&crate::settings::Settings> for Gateway {
@@ -60,8 +67,11 @@ impl From<&crate::settings::Settings> for Gateway {
                     name: l.name.as_str().into(),
                     port: l.address.port(),
                     proxy_protocol: l.proxy_protocol,
+                    tls: l.tls,
+                    https_redirect: l.https_redirect,
                 })
                 .collect(),
+            has_default_certificate: settings.tls.default_certificate != crate::settings::DefaultCertificate::default(),
             trusted_proxies: settings.trusted_proxies.clone(),
             limits: (&settings.limits).into(),
             upgrades: settings.upgrades.iter().map(|protocol| protocol.as_str().into()).collect(),
@@ -204,7 +214,12 @@ impl<P> World<'_, P> {
         match preview::judge(&asked.parts, &self.gateway.limits) {
             Ok(head) => {
                 let extent = if question.all { Extent::ALL } else { Extent::default() };
-                self.decide(&asked, &head, client_ip, extent, &mut answer);
+                answer.request.host.clone_from(&head.host);
+                answer.request.path.clone_from(&head.path);
+                match self.before(&asked, &head) {
+                    Some(result) => answer.result = result,
+                    None => self.decide(&asked, &head, client_ip, extent, &mut answer),
+                }
             }
             Err(refused) => answer.result = refusal(&refused),
         }
@@ -212,8 +227,6 @@ impl<P> World<'_, P> {
     }
 
     fn decide(&self, asked: &Asked, head: &Head, client_ip: IpAddr, extent: Extent, answer: &mut Answer) {
-        answer.request.host.clone_from(&head.host);
-        answer.request.path.clone_from(&head.path);
         let request = Request {
             method: &asked.parts.method,
             host: &head.host,
@@ -230,6 +243,9 @@ impl<P> World<'_, P> {
             Ok(found) => found,
             Err(miss) => return answer.result = refusal(&miss.into()),
         };
+        if let Some(refused) = self.clients(asked, head, found.selector, &mut answer.notes) {
+            return answer.result = refusal(&refused);
+        }
         let (matched, max_path) = (found.matched_prefix_len(), self.gateway.limits.max_uri_bytes);
         let taken = Taken { parts: &asked.parts, head, scheme: asked.scheme, matched, max_path };
         let (action, result) = action::act(found.rule, taken, self.endpoints);

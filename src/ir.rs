@@ -11,6 +11,7 @@ mod pattern;
 mod regex;
 mod rewrite;
 mod rule;
+mod tls;
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ pub use self::rule::{
     Action, Backend, BackendTarget, HeaderMatch, HeaderTest, Limits, LoadBalancing, Match, PathMatch, QueryMatch,
     Retry, RetryOn, Rule, RuleName, Timeouts, UpstreamLimits,
 };
+pub use self::tls::{Authorities, Certificate, CertificateSource, ClientCertificates, Termination, Tls, Validity};
 
 /// What one source contributes: the Selectors that have a place in the table with their rules, the Clusters they
 /// refer to, and a verdict on every object it read.
@@ -42,6 +44,9 @@ pub struct Fragment {
     pub clusters: Vec<Arc<Cluster>>,
     /// Verdicts sorted by subject and parent.
     pub verdicts: Vec<Arc<Verdict>>,
+    /// The certificate of hosts that have none of their own, or why it cannot be used; `None` where none is set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default_certificate: Option<Result<Arc<Certificate>, String>>,
 }
 
 /// The kinds of objects that verdicts speak of.
@@ -114,6 +119,10 @@ pub struct Selector {
     pub conditions: ConditionSet,
     /// The rules of all attached Routes, ordered by Route origin, then by index.
     pub rules: Vec<Arc<Rule>>,
+    /// Who ends TLS connections to the hostnames; `None` leaves it to the other Selectors of a hostname, then to the
+    /// default certificate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<Tls>,
 }
 
 impl Selector {

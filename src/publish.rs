@@ -22,9 +22,12 @@ use crate::upstream::{Cluster, Clusters};
 
 mod shadows;
 mod states;
+mod tls;
 
 use self::states::RuleStates;
 pub use self::states::{Limiter, RuleState};
+use self::tls::Terminators;
+pub use self::tls::{End, Terminator, TlsSettings, TlsTable};
 
 /// After a change, others are awaited for this long.
 const HOLD_OFF: Duration = Duration::from_millis(10);
@@ -77,6 +80,8 @@ pub struct Snapshot {
     pub generation: u64,
     /// The table.
     pub table: RouteTable<RuleRuntime>,
+    /// Where TLS connections end.
+    tls: TlsTable,
 }
 
 /// The snapshot that is served, as workers see it.
@@ -89,7 +94,8 @@ impl Published {
     /// Starts with an empty table.
     pub fn new(listeners: &[Arc<str>]) -> Self {
         let table = RouteTable::compile(listeners, &[], None, |_, _, _| unreachable!("no rule in an empty table"));
-        Self { current: ArcSwap::from_pointee(Snapshot { generation: 0, table }), generation: AtomicU64::new(0) }
+        let empty = Snapshot { generation: 0, table, tls: TlsTable::default() };
+        Self { current: ArcSwap::from_pointee(empty), generation: AtomicU64::new(0) }
     }
 
     /// The generation served: one load, to see whether [`Published::load`] would give another snapshot.
@@ -117,6 +123,11 @@ pub struct Publisher {
     clusters: Arc<Clusters>,
     metrics: Arc<Metrics>,
     states: Arc<Mutex<RuleStates>>,
+    terminators: Arc<Mutex<Terminators>>,
+    /// The default certificate, where it comes from files.
+    default_certificate: Option<Arc<ir::Certificate>>,
+    /// What was last told to be wrong with the default certificate.
+    default_trouble: Option<String>,
     served: watch::Sender<Option<Arc<Fragment>>>,
     examined: watch::Sender<Option<Arc<ir::Served>>>,
     clusters_changed: watch::Sender<u64>,
@@ -126,6 +137,7 @@ pub struct Publisher {
 struct Compiled {
     snapshot: Snapshot,
     fragment: Arc<Fragment>,
+    default_certificate: Option<Result<Arc<ir::Certificate>, String>>,
     took: Duration,
 }
 
@@ -133,6 +145,7 @@ impl Publisher {
     /// A publisher into `published`; `listeners` are the names of the gateway's listeners in the order of their indices.
     pub fn new(
         listeners: Vec<Arc<str>>,
+        tls: TlsSettings,
         published: Arc<Published>,
         clusters: Arc<Clusters>,
         metrics: Arc<Metrics>,
@@ -142,6 +155,9 @@ impl Publisher {
             published,
             clusters,
             states: Arc::new(Mutex::new(RuleStates::new(Arc::clone(&metrics)))),
+            terminators: Arc::new(Mutex::new(Terminators::new(tls))),
+            default_certificate: None,
+            default_trouble: None,
             metrics,
             served: watch::Sender::new(None),
             examined: watch::Sender::new(None),
@@ -169,6 +185,8 @@ impl Publisher {
     /// Applies what sources tell until they are gone.
     pub async fn run(mut self, mut updates: mpsc::Receiver<Update>) {
         let mut pending: Option<Arc<Fragment>> = None;
+        // The last one that came.
+        let mut newest: Option<Arc<Fragment>> = None;
         let mut due = Time::now();
         let mut next_table = Time::now();
         let mut compiling: Option<JoinHandle<Compiled>> = None;
@@ -194,7 +212,16 @@ impl Publisher {
                         if pending.is_none() {
                             due = (Time::now() + HOLD_OFF).max(next_table);
                         }
+                        newest = Some(Arc::clone(&fragment));
                         pending = Some(fragment);
+                    }
+                    Some(Update::DefaultCertificate(certificate)) => {
+                        self.default_certificate = Some(certificate);
+                        let last = newest.clone();
+                        if let Some(fragment) = last.filter(|_| pending.is_none()) {
+                            due = (Time::now() + HOLD_OFF).max(next_table);
+                            pending = Some(fragment);
+                        }
                     }
                     None => return,
                 },
@@ -234,6 +261,8 @@ impl Publisher {
         let listeners = self.listeners.clone();
         let clusters = Arc::clone(&self.clusters);
         let states = Arc::clone(&self.states);
+        let terminators = Arc::clone(&self.terminators);
+        let default = self.default_certificate.clone().map(Ok).or_else(|| fragment.default_certificate.clone());
         tokio::task::spawn_blocking(move || {
             let started = Instant::now();
             let mut states = states.lock();
@@ -246,22 +275,43 @@ impl Publisher {
                     former.unwrap_or_else(|| runtime(selector, rule, &clusters, &mut states))
                 },
             );
-            let snapshot = Snapshot { generation: previous.generation + 1, table };
-            Compiled { snapshot, fragment, took: started.elapsed() }
+            let usable = default.as_ref().and_then(|certificate| certificate.as_ref().ok());
+            let tls = terminators.lock().table(table.selectors(), usable);
+            let snapshot = Snapshot { generation: previous.generation + 1, table, tls };
+            Compiled { snapshot, fragment, default_certificate: default, took: started.elapsed() }
         })
     }
 
     fn serve(&mut self, compiled: Compiled, pending: Option<&Arc<Fragment>>) -> Arc<Fragment> {
-        let Compiled { snapshot, fragment, took } = compiled;
+        let Compiled { snapshot, fragment, default_certificate, took } = compiled;
         let generation = snapshot.generation;
         self.retired.push(self.published.store(Arc::new(snapshot)));
         self.metrics.control().published(generation, took);
         tracing::info!(generation, selectors = fragment.selectors.len(), ?took, "table in use");
+        self.tell_certificates(&fragment, default_certificate);
         // What a fragment that waits already refers to has been declared, and stays.
         let newest = pending.unwrap_or(&fragment);
         self.clusters.retain(|id| newest.clusters.binary_search_by(|c| c.id.cmp(id)).is_ok());
         self.served.send_replace(Some(Arc::clone(&fragment)));
         fragment
+    }
+}
+
+impl Publisher {
+    /// Tells metrics which certificates are served, and the log that the default one cannot be.
+    fn tell_certificates(&mut self, fragment: &Fragment, default: Option<Result<Arc<ir::Certificate>, String>>) {
+        let own = fragment.selectors.iter().filter_map(|selector| selector.tls.as_ref()?.termination());
+        let own = own.filter_map(|termination| termination.certificate.as_ref().ok());
+        let served = own.chain(default.iter().filter_map(|default| default.as_ref().ok()));
+        let expiry = |certificate: &Arc<ir::Certificate>| (certificate.source.to_string(), certificate.not_after);
+        self.metrics.set_certificates(served.map(expiry).collect());
+        let trouble = default.and_then(Result::err);
+        if let Some(reason) = trouble.as_ref().filter(|_| trouble != self.default_trouble) {
+            tracing::warn!(
+                "the default certificate cannot be used: {reason}; hosts without one of their own have none"
+            );
+        }
+        self.default_trouble = trouble;
     }
 }
 

@@ -4,6 +4,7 @@
 //! variable and a line of the file at once: `drain.maxDelay` is `--drain-max-delay` and `LOCKGATE_DRAIN_MAX_DELAY`.
 
 mod source;
+mod tls;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::source::{Leaf, Overrides, SettingsError, leaves, load};
+pub use self::tls::{DefaultCertificate, Tls, TlsVersion};
 use crate::api::{ByteSize, Duration, UpgradeProtocol};
 
 /// Everything that can be set.
@@ -25,8 +27,8 @@ pub struct Settings {
     pub manifests: Option<PathBuf>,
     /// Threads that serve traffic; 0 is one per core.
     pub workers: usize,
-    /// Where the proxy listens; as `name=address`, `name=address+proxy` or `{name, address, proxyProtocol}`. Selectors
-    /// refer to the names.
+    /// Where the proxy listens; as `name=address`, with any of `+tls`, `+proxy`, `+redirect` and `+redirect:PORT` behind it,
+    /// or as `{name, address, tls, proxyProtocol, httpsRedirect}`. Selectors refer to the names.
     pub listeners: Vec<Listener>,
     /// Networks whose `X-Forwarded-*` and `X-Request-Id` are believed, and from which listeners with `proxyProtocol` take
     /// connections.
@@ -36,6 +38,8 @@ pub struct Settings {
     pub admin: Admin,
     /// The phases of leaving.
     pub drain: Drain,
+    /// TLS on listeners that end it.
+    pub tls: Tls,
     /// What one gateway takes in.
     pub limits: Limits,
     /// How long clients may take.
@@ -60,20 +64,28 @@ pub struct Listener {
     pub name: String,
     /// The address; `[::]` takes IPv4 too.
     pub address: SocketAddr,
+    /// Whether connections are TLS, which the gateway ends; `+tls` in the short form.
+    pub tls: bool,
     /// Whether every connection begins with a PROXY protocol header, version 1 or 2, that tells its client's address;
     /// `+proxy` in the short form. Only sources in `trustedProxies` may connect then, and none without a header.
     pub proxy_protocol: bool,
+    /// Answer every request with a redirect to `https` at this port, the one that clients use; `+redirect` (443) or
+    /// `+redirect:PORT` in the short form. Not for requests that came over TLS to a load balancer in front.
+    pub https_redirect: Option<u16>,
 }
 
-/// What the short form ends with for `proxyProtocol`.
-const PROXY: &str = "+proxy";
+/// What the short form ends with for `tls`, `proxyProtocol` and `httpsRedirect`.
+const OPTIONS: [&str; 3] = ["tls", "proxy", "redirect"];
+/// The port of https (RFC 9110, section 4.2.2).
+const HTTPS: u16 = 443;
 
 #[derive(Deserialize)]
 #[serde(
     untagged,
     deny_unknown_fields,
     rename_all_fields = "camelCase",
-    expecting = "a listener is name=address:port, name=address:port+proxy or {name, address, proxyProtocol}"
+    expecting = "a listener is name=address:port, perhaps with +tls, +proxy or +redirect, or {name, address, tls, proxyProtocol, \
+                 httpsRedirect}"
 )]
 enum ListenerForm {
     Short(String),
@@ -81,30 +93,64 @@ enum ListenerForm {
         name: String,
         address: SocketAddr,
         #[serde(default)]
+        tls: bool,
+        #[serde(default)]
         proxy_protocol: bool,
+        #[serde(default)]
+        https_redirect: Option<u16>,
     },
+}
+
+impl Listener {
+    /// A listener of plain HTTP.
+    pub fn plain(name: &str, address: SocketAddr) -> Self {
+        Self { name: name.to_owned(), address, tls: false, proxy_protocol: false, https_redirect: None }
+    }
+
+    /// A listener that ends TLS.
+    pub fn ending_tls(name: &str, address: SocketAddr) -> Self {
+        Self { tls: true, ..Self::plain(name, address) }
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let (name, rest) =
+            text.split_once('=').ok_or_else(|| format!("{text:?} is not of the form name=address:port"))?;
+        let mut parts = rest.split('+');
+        let address = parts.next().unwrap_or_default();
+        let address = address.parse().map_err(|_| format!("{address:?} is not an address:port"))?;
+        let mut listener = Self::plain(name, address);
+        for option in parts {
+            match option.split_once(':').unwrap_or((option, "")) {
+                ("tls", "") => listener.tls = true,
+                ("proxy", "") => listener.proxy_protocol = true,
+                ("redirect", "") => listener.https_redirect = Some(HTTPS),
+                ("redirect", port) => {
+                    let port = port.parse().map_err(|_| format!("{port:?} in +redirect:PORT is no port"))?;
+                    listener.https_redirect = Some(port);
+                }
+                _ => return Err(format!("+{option} is none of +{}", OPTIONS.join(", +"))),
+            }
+        }
+        Ok(listener)
+    }
 }
 
 impl TryFrom<ListenerForm> for Listener {
     type Error = String;
 
     fn try_from(form: ListenerForm) -> Result<Self, String> {
-        let (name, address, proxy_protocol) = match form {
-            ListenerForm::Long { name, address, proxy_protocol } => (name, address, proxy_protocol),
-            ListenerForm::Short(text) => {
-                let (name, address) =
-                    text.split_once('=').ok_or_else(|| format!("{text:?} is not of the form name=address:port"))?;
-                let plain = address.strip_suffix(PROXY);
-                let address = plain.unwrap_or(address);
-                let address = address.parse().map_err(|_| format!("{address:?} is not an address:port"))?;
-                (name.to_owned(), address, plain.is_some())
+        let listener = match form {
+            ListenerForm::Long { name, address, tls, proxy_protocol, https_redirect } => {
+                Self { name, address, tls, proxy_protocol, https_redirect }
             }
+            ListenerForm::Short(text) => Self::parse(&text)?,
         };
         let label = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+        let name = &listener.name;
         if name.is_empty() || name.len() > 63 || !name.bytes().all(label) {
             return Err(format!("{name:?} is no listener name: 1 to 63 of a-z, 0-9 and \"-\""));
         }
-        Ok(Self { name, address, proxy_protocol })
+        Ok(listener)
     }
 }
 
@@ -222,10 +268,11 @@ impl Default for Settings {
             class_name: crate::api::DEFAULT_CLASS.to_owned(),
             manifests: None,
             workers: 0,
-            listeners: vec![Listener { name: "http".to_owned(), address: any(8080), proxy_protocol: false }],
+            listeners: vec![Listener::plain("http", any(8080)), Listener::ending_tls("https", any(8443))],
             trusted_proxies: Vec::new(),
             admin: Admin::default(),
             drain: Drain::default(),
+            tls: Tls::default(),
             limits: Limits::default(),
             timeouts: Timeouts::default(),
             upgrades: websocket(),
@@ -272,7 +319,16 @@ impl Settings {
                      clients are"
                 ),
             );
+            require(
+                !listener.tls || listener.https_redirect.is_none(),
+                &format!("listeners[{index}].httpsRedirect: a listener with tls is one of https already"),
+            );
+            require(
+                listener.https_redirect != Some(0),
+                &format!("listeners[{index}].httpsRedirect: 0 is no port that clients can use"),
+            );
         }
+        problems.extend(self.tls.problems());
         problems
     }
 }

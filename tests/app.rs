@@ -19,5 +19,7 @@ mod rewrite;
 mod streaming;
 #[path = "app/support.rs"]
 mod support;
+#[path = "app/tls.rs"]
+mod tls;
 #[path = "app/websocket.rs"]
 mod websocket;

@@ -39,13 +39,23 @@ impl Layer {
 }
 
 /// The three that translate, and use each other.
-const TRANSLATION: [&str; 5] = ["api", "ir", "source::endpoints", "source::index", "source::translate"];
+const TRANSLATION: [&str; 6] =
+    ["api", "ir", "source::endpoints", "source::index", "source::secrets", "source::translate"];
 
 /// What a source builds on.
-const SOURCE: [&str; 8] =
-    ["api", "ir", "lifecycle", "source", "source::endpoints", "source::index", "source::translate", "telemetry"];
+const SOURCE: [&str; 9] = [
+    "api",
+    "ir",
+    "lifecycle",
+    "source",
+    "source::endpoints",
+    "source::index",
+    "source::secrets",
+    "source::translate",
+    "telemetry",
+];
 
-const EVERYTHING: [&str; 21] = [
+const EVERYTHING: [&str; 22] = [
     "admin",
     "api",
     "app",
@@ -64,13 +74,14 @@ const EVERYTHING: [&str; 21] = [
     "source::file",
     "source::index",
     "source::kube",
+    "source::secrets",
     "source::translate",
     "telemetry",
     "upstream",
 ];
 
 /// The order of the layers.
-const LAYERS: [Layer; 23] = [
+const LAYERS: [Layer; 24] = [
     layer("socket", &[]),
     layer("drill", &[]),
     pure("nearby", &[]),
@@ -88,6 +99,7 @@ const LAYERS: [Layer; 23] = [
     layer("proxy", &["ir", "lifecycle", "publish", "routing", "settings", "socket", "telemetry", "upstream"]),
     pure("source::endpoints", &TRANSLATION).kubernetes(),
     pure("source::index", &TRANSLATION).kubernetes(),
+    pure("source::secrets", &TRANSLATION).kubernetes(),
     pure("source::translate", &TRANSLATION).kubernetes(),
     layer("source::file", &SOURCE).kubernetes(),
     layer("source::kube", &SOURCE).kubernetes(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lockgate::api;
-use lockgate::publish::{Published, Publisher};
+use lockgate::publish::{Published, Publisher, TlsSettings};
 use lockgate::source::Update;
 use lockgate::source::index::{HostBackends, Index, Settings};
 use lockgate::telemetry::metrics::{Buckets, Metrics};
@@ -47,11 +47,16 @@ impl Gateway {
         let names = vec!["http".into()];
         let published = Arc::new(Published::new(&names));
         let clusters = Arc::new(Clusters::new(Arc::clone(&metrics)));
-        let tables = Publisher::new(names, Arc::clone(&published), clusters, metrics);
+        let tables = Publisher::new(names, TlsSettings::default(), Arc::clone(&published), clusters, metrics);
         let (updates, received) = mpsc::channel(256);
         tokio::spawn(tables.run(received));
-        let settings =
-            Settings { class_name: "lockgate".into(), listeners: Vec::new(), host_backends: HostBackends::Never };
+        let settings = Settings {
+            class_name: "lockgate".into(),
+            listeners: Vec::new(),
+            host_backends: HostBackends::Never,
+            default_certificate: None,
+            reads_secrets: true,
+        };
         Self { index: Index::new(settings), updates, published }
     }
 

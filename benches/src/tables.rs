@@ -211,5 +211,6 @@ fn selector(number: usize, hostname: Hostname, matches: Vec<Match>) -> Selector 
         priority: 0,
         conditions: ConditionSet::default(),
         rules: (0..=u16::MAX).cycle().zip(matches).map(rule).collect(),
+        tls: None,
     }
 }

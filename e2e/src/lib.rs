@@ -9,5 +9,6 @@ pub mod load;
 pub mod namespace;
 pub mod objects;
 pub mod system;
+pub mod tls;
 pub mod wait;
 pub mod web;

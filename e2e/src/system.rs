@@ -36,6 +36,12 @@ impl Gateway {
         Self { cluster: cluster.clone(), address }
     }
 
+    /// Where it ends TLS: the same address, at the port of https.
+    pub fn secure_address(&self) -> String {
+        let host = self.address.rsplit_once(':').map_or(&*self.address, |(host, _)| host);
+        std::env::var("LOCKGATE_E2E_GATEWAY_TLS").unwrap_or_else(|_| format!("{host}:443"))
+    }
+
     /// One GET on a connection of its own.
     pub async fn get(&self, host: &str, path: &str) -> Result<Answer> {
         Ok(Client::one_shot(&self.address).get(host, path).await?)

@@ -119,6 +119,7 @@ fn selector(u: &mut Unstructured<'_>, number: usize) -> Result<Selector> {
         priority: u.int_in_range(-1..=1)?,
         conditions: ConditionSet { mode, conditions },
         rules,
+        tls: None,
     })
 }
 

@@ -4,9 +4,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement;
 use serde_json::{Value, json};
 
 use super::{
-    AllowedNamespaces, Backend, BackendPort, BackendReference, Condition, ConsistentHash, Filter, FilterType,
-    HeaderMatch, LoadBalancing, LoadBalancingType, NamespacesFrom, PathMatch, PathMatchType, PathModifierType,
-    QueryMatch, RouteRule, RouteSpec, SelectorSpec, SelectorTls, Timeouts, TlsMode, ValueMatchType,
+    AllowedNamespaces, Backend, BackendPort, BackendReference, ClientCertificateMode, ClientCertificates, Condition,
+    ConsistentHash, Filter, FilterType, HeaderMatch, LoadBalancing, LoadBalancingType, NamespacesFrom, PathMatch,
+    PathMatchType, PathModifierType, QueryMatch, RouteRule, RouteSpec, SelectorSpec, SelectorTls, Timeouts, TlsMode,
+    ValueMatchType,
 };
 
 mod conditions;
@@ -79,10 +80,30 @@ impl Ruled for SelectorSpec {
 }
 
 impl Ruled for SelectorTls {
+    const RULES: &'static [Rule<Self>] = &[
+        Rule::new(
+            "(self.mode == 'Terminate') == has(self.secretName)",
+            "secretName is required with mode Terminate and not allowed with Passthrough",
+            |tls| (tls.mode == TlsMode::Terminate) == tls.secret_name.is_some(),
+        ),
+        Rule::new(
+            "self.mode == 'Terminate' || !has(self.clientCertificates)",
+            "clientCertificates is not allowed with mode Passthrough: the backend ends the connection",
+            |tls| tls.mode == TlsMode::Terminate || tls.client_certificates.is_none(),
+        ),
+    ];
+}
+
+impl Ruled for ClientCertificates {
     const RULES: &'static [Rule<Self>] = &[Rule::new(
-        "(self.mode == 'Terminate') == has(self.secretName)",
-        "secretName is required with mode Terminate and not allowed with Passthrough",
-        |tls| (tls.mode == TlsMode::Terminate) == tls.secret_name.is_some(),
+        "self.mode == 'None' ? !has(self.caSecretName) && !has(self.caConfigMapName) : \
+         has(self.caSecretName) != has(self.caConfigMapName)",
+        "one of caSecretName and caConfigMapName is required with modes Optional and Required, and none allowed with None",
+        |clients| {
+            let named = [&clients.ca_secret_name, &clients.ca_config_map_name];
+            let named = named.into_iter().filter(|name| name.is_some()).count();
+            named == usize::from(clients.mode != ClientCertificateMode::None)
+        },
     )];
 }
 

@@ -129,6 +129,39 @@ pub struct SelectorTls {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "fields::object_name")]
     pub secret_name: Option<String>,
+    /// What is asked of clients besides: nothing when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_certificates: Option<ClientCertificates>,
+}
+
+/// Whether clients have to show a certificate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum ClientCertificateMode {
+    /// None is asked for.
+    None,
+    /// One is asked for; a client without is served. One that does not verify is refused.
+    Optional,
+    /// A client without one that verifies is refused, and the hostnames are not served on listeners without TLS.
+    #[default]
+    Required,
+}
+
+/// Certificates of clients. What verified goes to backends in the header `Client-Cert` (RFC 9440).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = rules::cel::<ClientCertificates>()))]
+pub struct ClientCertificates {
+    /// Whether clients have to show one.
+    #[serde(default)]
+    pub mode: ClientCertificateMode,
+    /// A Secret in the Selector's namespace whose key `ca.crt` holds, in PEM, who may have issued them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "fields::object_name")]
+    pub ca_secret_name: Option<String>,
+    /// The same in a `ConfigMap`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "fields::object_name")]
+    pub ca_config_map_name: Option<String>,
 }
 
 /// Which Routes may attach to a Selector.

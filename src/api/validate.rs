@@ -231,6 +231,7 @@ fn selector_spec(spec: &SelectorSpec, problems: &mut Problems) {
     apply(spec, "spec", problems);
     if let Some(tls) = &spec.tls {
         apply(tls, "spec.tls", problems);
+        tls.client_certificates.iter().for_each(|clients| apply(clients, "spec.tls.clientCertificates", problems));
     }
     if let Some(matching) = &spec.matching {
         each::<Condition>(&matching.conditions, "spec.match.conditions", problems);

@@ -12,7 +12,7 @@ use crate::settings::Settings;
 use crate::source::file::{self, Problem};
 use crate::source::index::Index;
 use crate::source::kube::{self as source, ListError};
-use crate::source::translate;
+use crate::source::{translate, unix_time};
 
 /// A table of objects that were read once.
 pub struct Offline {
@@ -30,6 +30,7 @@ impl Offline {
     pub fn of_files(dir: &Path, settings: &Settings) -> Self {
         let loaded = file::load(dir);
         let mut index = Index::new(translation(settings, translate::HostBackends::Anywhere));
+        index.set_now(unix_time());
         for object in loaded.objects {
             index.apply(object);
         }
@@ -41,7 +42,11 @@ impl Offline {
     pub async fn of_cluster(client: kube::Client, settings: &Settings, source: String) -> Result<Self, ListError> {
         let watches = source::Settings {
             namespaces: settings.kubernetes.namespaces.clone(),
-            translate: translation(settings, cluster::host_backends(settings)),
+            // What is to be explained needs no private keys.
+            translate: translate::Settings {
+                reads_secrets: false,
+                ..translation(settings, cluster::host_backends(settings))
+            },
         };
         let objects = source::list(client, &watches.namespaces).await?;
         let mut index = Index::new(watches.translate);

@@ -1,7 +1,10 @@
 //! What to do about a problem.
 
 use super::{Known, Settings};
-use crate::api::reason::{BACKEND_NOT_FOUND, HOSTNAME_CONFLICT, NOT_ALLOWED_BY_SELECTOR, REF_NOT_PERMITTED};
+use crate::api::reason::{
+    BACKEND_NOT_FOUND, HOSTNAME_CONFLICT, INVALID_CA_CERTIFICATE_REF, INVALID_CERTIFICATE_REF, NOT_ALLOWED_BY_SELECTOR,
+    REF_NOT_PERMITTED,
+};
 use crate::ir::{FieldProblem, ObjectName};
 use crate::nearby::nearest;
 use crate::source::file::Problem;
@@ -73,6 +76,11 @@ pub(super) fn of_problem(known: &Known<'_>, settings: &Settings, problem: &Field
             let (namespace, name) = name.split_once('/')?;
             let name = ObjectName::new(namespace, name);
             return Some(missing("Service", &name, known.names("Service"), settings));
+        }
+        INVALID_CERTIFICATE_REF | INVALID_CA_CERTIFICATE_REF if problem.what.contains(" does not exist") => {
+            let (kind, rest) = problem.what.split_once(' ')?;
+            let (namespace, name) = rest.split(' ').next()?.split_once('/')?;
+            return Some(missing(kind, &ObjectName::new(namespace, name), known.names(kind), settings));
         }
         REF_NOT_PERMITTED if problem.field.ends_with(']') => {
             "a ReferenceGrant in the Service's namespace has to name the Route's namespace"

@@ -4,7 +4,7 @@ use super::*;
 use crate::source::file::{Input, read};
 
 fn settings() -> Settings {
-    Settings { listeners: None, complete: false, host_backends: HostBackends::Anywhere }
+    Settings { listeners: None, complete: false, host_backends: HostBackends::Anywhere, now: None }
 }
 
 fn of_text(text: &str, settings: &Settings) -> Report {

@@ -6,7 +6,10 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::{Finding, Known, Settings, Severity, hints, warnings};
-use crate::api::reason::{BACKEND_NOT_FOUND, INVALID, REF_NOT_PERMITTED, SUSPENDED, UNSUPPORTED_VALUE};
+use crate::api::reason::{
+    BACKEND_NOT_FOUND, CERTIFICATE_NOT_VALID_NOW, HOSTNAME_NOT_COVERED, INVALID, INVALID_CA_CERTIFICATE_REF,
+    INVALID_CERTIFICATE_REF, REF_NOT_PERMITTED, SUSPENDED, UNSUPPORTED_VALUE,
+};
 use crate::api::{self, DEFAULT_CLASS};
 use crate::ir::{FieldProblem, Fragment, Kind, ObjectName, Verdict};
 use crate::source::file::Declared;
@@ -29,7 +32,10 @@ pub(super) fn findings(known: &Known<'_>, settings: &Settings) -> Vec<Finding> {
         let of_class = translation(class, &listeners, settings);
         // A Route whose Selector is elsewhere, or broken, is checked all the same, once.
         let here = std::mem::take(&mut stand_ins);
-        let (index, fragment) = (Index::new(of_class), Arc::default());
+        let (mut index, fragment) = (Index::new(of_class), Arc::default());
+        if let Some(now) = settings.now {
+            index.set_now(now);
+        }
         let mut class = Class { known, settings, index, fragment, name: class, selectors };
         findings.extend(class.findings(&here));
         findings.extend(class.warnings(&listeners));
@@ -49,6 +55,8 @@ fn translation(class: &str, listeners: &[Listener], settings: &Settings) -> tran
         class_name: class.to_owned(),
         listeners: listeners.to_vec(),
         host_backends: settings.host_backends.clone(),
+        default_certificate: None,
+        reads_secrets: true,
     }
 }
 
@@ -160,8 +168,9 @@ fn listeners(objects: &[&Object], settings: &Settings) -> Vec<Listener> {
         Content::Selector(selector) => Some(&selector.spec.listeners),
         _ => None,
     });
-    let names: BTreeSet<&str> = lists.flatten().map(String::as_str).chain(["http"]).collect();
-    names.into_iter().map(|name| Listener { name: name.into(), tls: false }).collect()
+    let names: BTreeSet<&str> = lists.flatten().map(String::as_str).chain(["http", "https"]).collect();
+    // Of the gateway's own names one is known to be plain; any other may well end TLS.
+    names.into_iter().map(|name| Listener { name: name.into(), tls: name != "http" }).collect()
 }
 
 /// Routes with Selectors that they name, and that are not there or do not decode.
@@ -253,6 +262,11 @@ fn severity(settings: &Settings, kind: Kind, problem: &FieldProblem) -> Option<S
         REF_NOT_PERMITTED if problem.field.ends_with(']') => of_absence(settings),
         // Plain HTTP is served.
         UNSUPPORTED_VALUE if kind == Kind::Selector && problem.field == "spec.tls" => Severity::Warning,
+        // Secrets are seldom among the manifests.
+        INVALID_CERTIFICATE_REF | INVALID_CA_CERTIFICATE_REF if problem.what.contains(" does not exist") => {
+            of_absence(settings)
+        }
+        CERTIFICATE_NOT_VALID_NOW | HOSTNAME_NOT_COVERED => Severity::Warning,
         _ => Severity::Error,
     })
 }

@@ -10,6 +10,7 @@ use super::{BAD_USAGE, misuse};
 use crate::check::{self, Report, Settings, Severity};
 use crate::source::file::{self, Input};
 use crate::source::translate::{HostBackends, Listener};
+use crate::source::unix_time;
 
 /// Flags of `check`.
 #[derive(Clone, Debug, clap::Args)]
@@ -40,11 +41,12 @@ pub(super) fn run(args: &Args) -> ExitCode {
 
 fn report(args: &Args) -> anyhow::Result<Report> {
     let given = args.settings.settings()?;
-    let listener = |l: &crate::settings::Listener| Listener { name: l.name.as_str().into(), tls: false };
+    let listener = |l: &crate::settings::Listener| Listener { name: l.name.as_str().into(), tls: l.tls };
     let settings = Settings {
         listeners: args.settings.may_set("listeners").then(|| given.listeners.iter().map(listener).collect()),
         complete: args.complete,
         host_backends: HostBackends::Anywhere,
+        now: Some(unix_time()),
     };
     let inputs: Vec<Input> = args.paths.iter().map(|path| input(path)).collect();
     Ok(check::check(&file::read(&inputs), &settings))

@@ -133,9 +133,10 @@ impl Question {
             parts.headers.insert(HOST, value);
         }
         let (listener, listener_name) = self.listener(&url, gateway, &mut notes)?;
-        // No listener ends TLS itself; a load balancer that says that it has is all that makes a request https.
-        let told = gateway.listeners.get(listener).is_some_and(|own| own.proxy_protocol);
-        let scheme = if told && url.scheme == Some("https") { "https" } else { "http" };
+        let own = gateway.listeners.get(listener);
+        // Else a load balancer that says that it has ended TLS is all that makes a request https.
+        let told = own.is_some_and(|own| own.proxy_protocol) && url.scheme == Some("https");
+        let scheme = if told || own.is_some_and(|own| own.tls) { "https" } else { "http" };
         let (peer, at) = (self.peer()?, time_or_now(self.at.as_deref())?);
         Ok(Asked { parts, listener, listener_name, scheme, peer, at, notes })
     }
@@ -145,8 +146,8 @@ impl Question {
         text.parse().map_err(|_| QuestionError::new("clientIp", format!("{text:?} is no IP address")))
     }
 
-    /// The listener that is named; else the one of the URL's port, else the one that is named like its scheme, else
-    /// the only one, else the first.
+    /// The listener that is named; else the one of the URL's port, else the one that is named like its scheme, else the
+    /// first one that speaks it, else the first.
     fn listener(
         &self,
         url: &Url<'_>,
@@ -164,7 +165,11 @@ impl Question {
         }
         let port = url.authority.and_then(|authority| authority.rsplit_once(':')?.1.parse::<u16>().ok());
         let by_port = find(&|own| Some(own.port) == port);
-        if let Some(found) = by_port.or_else(|| find(&|own| Some(&*own.name) == url.scheme)) {
+        let by_name = || find(&|own| Some(&*own.name) == url.scheme);
+        let speaks = |scheme: &str| find(&|own| own.tls == (scheme == "https") && !own.proxy_protocol);
+        let several = gateway.listeners.iter().any(|own| own.tls) && gateway.listeners.iter().any(|own| !own.tls);
+        let by_scheme = || speaks(url.scheme.filter(|_| several)?);
+        if let Some(found) = by_port.or_else(by_name).or_else(by_scheme) {
             return Ok(found);
         }
         let first = gateway.listeners.first().ok_or_else(|| QuestionError::new("listener", "the gateway has none"))?;

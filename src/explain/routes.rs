@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::question::pairs;
 use super::text::table;
-use crate::ir::{Action, Rule, Selector};
+use crate::ir::{Action, Rule, Selector, Tls};
 use crate::routing::RouteTable;
 use crate::routing::phrase::{self, MatchText};
 
@@ -52,6 +52,9 @@ pub struct SelectorRow {
     pub any: bool,
     /// Its conditions.
     pub conditions: Vec<String>,
+    /// What becomes of TLS connections to its hostnames, where it says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<String>,
     /// Its matches on this page, in the order of ranks.
     pub matches: Vec<MatchRow>,
 }
@@ -168,8 +171,23 @@ fn selector_row(selector: &Selector) -> SelectorRow {
         priority: selector.priority,
         any: selector.conditions.mode == crate::ir::Mode::Any,
         conditions: selector.conditions.conditions.iter().map(phrase::condition).collect(),
+        tls: selector.tls.as_ref().map(tls),
         matches: Vec::new(),
     }
+}
+
+fn tls(tls: &Tls) -> String {
+    let Tls::Terminate(termination) = tls else { return "passed on to the backend".to_owned() };
+    let certificate = match &termination.certificate {
+        Ok(certificate) => format!("certificate of {}", certificate.source),
+        Err(reason) => format!("no certificate ({reason})"),
+    };
+    let clients = termination.clients.as_ref().map(|clients| match (&clients.authorities, clients.required) {
+        (Err(reason), _) => format!(", no client can be verified ({reason})"),
+        (Ok(authorities), true) => format!(", clients need one of {}", authorities.source),
+        (Ok(authorities), false) => format!(", clients may have one of {}", authorities.source),
+    });
+    certificate + &clients.unwrap_or_default()
 }
 
 fn action(action: &Action) -> String {
@@ -207,6 +225,9 @@ impl Page {
             let between = if selector.any { " or " } else { " and " };
             if !selector.conditions.is_empty() {
                 let _ = writeln!(out, "  if {}", selector.conditions.join(between));
+            }
+            if let Some(tls) = &selector.tls {
+                let _ = writeln!(out, "  TLS: {tls}");
             }
             let rows = selector.matches.iter().map(|row| {
                 let name = format!("{} rule {} matches[{}]", row.route, row.rule, row.match_index);

@@ -5,11 +5,7 @@ use crate::app::Offline;
 use crate::settings::{Listener, Settings};
 
 fn settings() -> Settings {
-    let listener = |name: &str, port: u16| Listener {
-        name: name.to_owned(),
-        address: ([127, 0, 0, 1], port).into(),
-        proxy_protocol: false,
-    };
+    let listener = |name: &str, port: u16| Listener::plain(name, ([127, 0, 0, 1], port).into());
     Settings {
         listeners: vec![listener("http", 8080), listener("intern", 9090)],
         trusted_proxies: vec!["192.0.2.0/24".parse().unwrap()],
@@ -167,6 +163,76 @@ fn the_listener_is_found_by_port_then_by_scheme() {
     }
     let named = Question { listener: Some("intern".to_owned()), ..question("GET", "http://x.test/", &[]) };
     assert_eq!(named.parse(&gateway).unwrap().listener, 1);
+}
+
+#[test]
+fn a_listener_that_ends_tls_is_that_of_https() {
+    let mut settings = settings();
+    settings.listeners.push(Listener::ending_tls("secure", ([127, 0, 0, 1], 8443).into()));
+    let gateway = Gateway::from(&settings);
+    for (url, listener, scheme) in [
+        ("https://x.test/", "secure", "https"),
+        ("http://x.test/", "http", "http"),
+        ("https://x.test:8443/", "secure", "https"),
+        ("x.test:8443/", "secure", "https"),
+        ("https://x.test:9090/", "intern", "http"),
+    ] {
+        let asked = question("GET", url, &[]).parse(&gateway).unwrap();
+        assert_eq!((&*asked.listener_name, asked.scheme), (listener, scheme), "{url}");
+        assert_eq!(asked.notes, [""; 0], "{url}");
+    }
+}
+
+/// What a gateway with a plain listener that redirects and one that ends TLS says.
+fn secure(manifests: &str, url: &str) -> Answer {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("m.yaml"), manifests).unwrap();
+    let loopback = |port| ([127, 0, 0, 1], port).into();
+    let redirecting = Listener { https_redirect: Some(8443), ..Listener::plain("redirecting", loopback(8082)) };
+    let listeners =
+        vec![Listener::plain("http", loopback(8080)), Listener::ending_tls("https", loopback(8443)), redirecting];
+    let settings = Settings { listeners, ..Settings::default() };
+    Offline::of_files(directory.path(), &settings).answer(&question("GET", url, &[])).unwrap()
+}
+
+#[test]
+fn what_tls_makes_of_a_request_is_told() {
+    use crate::source::secrets::tests::Authority;
+    let authority = Authority::new("ca");
+    let mut secret = authority.issue(&["a.test", "b.test"]).secret("s");
+    secret["stringData"]["ca.crt"] = authority.pem.clone().into();
+    let selector = |name: &str, tls: &str| {
+        format!(
+            "---\napiVersion: lockgate.dev/v1alpha1\nkind: Selector\nmetadata: {{name: {name}, namespace: test}}\n\
+             spec: {{hostnames: [{name}.test], {tls}}}\n---\napiVersion: lockgate.dev/v1alpha1\nkind: Route\n\
+             metadata: {{name: {name}, namespace: test}}\nspec: {{selectors: [{{name: {name}}}], \
+             rules: [{{filters: [{{type: DirectResponse, directResponse: {{status: 204}}}}]}}]}}\n"
+        )
+    };
+    let manifests = [
+        format!("{secret}\n"),
+        selector("a", "tls: {secretName: s}"),
+        selector("b", "tls: {secretName: s, clientCertificates: {caSecretName: s}}"),
+        selector("c", "tls: {secretName: none}"),
+        selector("d", "priority: 0"),
+    ]
+    .concat();
+    for (url, status, reason) in [
+        ("https://a.test/", Some(204), None),
+        ("http://a.test/", Some(204), None),
+        ("https://b.test/", Some(204), None),
+        ("http://b.test/", Some(421), Some("misdirected")),
+        ("https://c.test/", None, Some("broken-certificate")),
+        ("http://c.test/", Some(204), None),
+        ("https://d.test/", None, Some("no-certificate")),
+        ("http://a.test:8082/x?y", Some(308), None),
+    ] {
+        let answer = secure(&manifests, url);
+        assert_eq!((answer.result.status, answer.result.reason.as_deref()), (status, reason), "{url}: {answer:?}");
+    }
+    let summary = secure(&manifests, "http://a.test:8082/x?y").result.summary;
+    assert_eq!(summary, "answered with 308: listener redirecting redirects to https://a.test:8443/x?y");
+    assert_eq!(secure(&manifests, "https://b.test/").notes, ["the client has to show a certificate"]);
 }
 
 #[test]

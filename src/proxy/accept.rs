@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
 use super::Worker;
-use super::connection::{self, Counted};
+use super::connection::{self, Counted, Local};
 use super::headers::{self, Peer};
 use crate::routing::ListenerIndex;
 use crate::settings::Listener;
@@ -40,8 +40,8 @@ pub struct Bound {
 /// What a connection has of its listener.
 #[derive(Clone)]
 struct Entry {
-    index: ListenerIndex,
     proxy_protocol: bool,
+    local: Local,
     metrics: Arc<ListenerMetrics>,
 }
 
@@ -53,7 +53,8 @@ impl Bound {
         socket.set_tcp_nodelay(true)?;
         let socket: std::net::TcpListener = socket.into();
         let address = socket.local_addr()?;
-        let entry = Entry { index, proxy_protocol: listener.proxy_protocol, metrics };
+        let local = Local { index, tls: listener.tls, https_redirect: listener.https_redirect };
+        let entry = Entry { proxy_protocol: listener.proxy_protocol, local, metrics };
         Ok(Self { name: listener.name.as_str().into(), address, socket, entry })
     }
 
@@ -146,10 +147,14 @@ fn serve(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, entry: &Entry
     let counted = Counted::new(worker, &entry.metrics);
     let (trusted, owned) = (&worker.shared.settings.trusted_proxies, Rc::clone(worker));
     if !entry.proxy_protocol {
-        let peer = Peer::new(peer.ip(), trusted);
-        tokio::task::spawn_local(connection::serve(owned, stream, peer, entry.index, counted));
+        let peer = Peer::new(peer.ip(), trusted, entry.local.tls);
+        if entry.local.tls {
+            tokio::task::spawn_local(connection::serve_tls(owned, stream, peer, entry.local, counted));
+        } else {
+            tokio::task::spawn_local(connection::serve(owned, stream, peer, entry.local, counted));
+        }
     } else if headers::is_trusted(peer.ip(), trusted) {
-        tokio::task::spawn_local(connection::serve_told(owned, stream, peer.ip(), entry.index, counted));
+        tokio::task::spawn_local(connection::serve_told(owned, stream, peer.ip(), entry.local, counted));
     } else {
         tracing::debug!(peer = %peer.ip(), "a source that is not trusted came to a listener with PROXY protocol");
         worker.metrics.refused(Refusal::ProxyUntrusted);

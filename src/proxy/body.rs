@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 
 use super::connection::Client;
 use super::exchange::Exchange;
+use super::headers;
 use super::mirror::Tee;
 use super::tunnel::Agreed;
 use crate::ir::UpstreamLimits;
@@ -102,9 +103,13 @@ impl Body for RequestBody {
             Source::Full(bytes) => return Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             Source::Client(body) => body,
         };
-        let polled = Pin::new(&mut body.incoming).poll_frame(cx);
-        match &polled {
+        let mut polled = Pin::new(&mut body.incoming).poll_frame(cx);
+        match &mut polled {
             Poll::Ready(Some(Ok(frame))) => {
+                // Some backends do not tell trailers from header fields.
+                if let Some(trailers) = frame.trailers_mut() {
+                    headers::identify(trailers, None);
+                }
                 let data: &[u8] = frame.data_ref().map_or(&[], |data| data);
                 body.client.conn().touch();
                 let Some(left) = body.left.checked_sub(data.len() as u64) else {

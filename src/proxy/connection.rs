@@ -12,18 +12,32 @@ use tokio::net::TcpStream;
 use super::Worker;
 use super::headers::Peer;
 use super::proxy_protocol::{self, Missing};
+use super::tls::{self, Secured};
 use super::tunnel::Tunnel;
 use super::watchdog::{Conn, Watched};
 use crate::lifecycle::RequestGuard;
 use crate::routing::ListenerIndex;
 use crate::telemetry::metrics::{ListenerMetrics, Refusal};
 
+/// What a connection has of its listener.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Local {
+    /// Its position.
+    pub index: ListenerIndex,
+    /// Whether it ends TLS.
+    pub tls: bool,
+    /// The port of https that its requests are sent to.
+    pub https_redirect: Option<u16>,
+}
+
 /// A client connection, as its requests see it.
 pub(super) struct Client {
     /// Who is at the other end.
     pub peer: Peer,
     /// The listener that it came in on.
-    pub listener: ListenerIndex,
+    pub local: Local,
+    /// What is known for its TLS, if the gateway ends that.
+    pub secured: Option<Box<Secured>>,
     watched: Watched,
     held: RefCell<Option<RequestGuard>>,
     /// The gateway asked the client to leave: what it still sends must not become a reset.
@@ -81,7 +95,7 @@ pub(super) async fn serve_told(
     worker: Rc<Worker>,
     mut stream: TcpStream,
     balancer: IpAddr,
-    listener: ListenerIndex,
+    local: Local,
     counted: Counted,
 ) {
     let received = {
@@ -90,8 +104,11 @@ pub(super) async fn serve_told(
     };
     let refusal = match received {
         Ok(header) => {
-            let peer = Peer::told(&header, balancer, &worker.shared.settings.trusted_proxies);
-            return serve(worker, stream, peer, listener, counted).await;
+            let peer = Peer::told(&header, balancer, &worker.shared.settings.trusted_proxies, local.tls);
+            if local.tls {
+                return Box::pin(serve_tls(worker, stream, peer, local, counted)).await;
+            }
+            return serve(worker, stream, peer, local, counted).await;
         }
         Err(Missing::Silent) => return,
         Err(Missing::Slow) => Refusal::HeaderTimeout,
@@ -103,23 +120,31 @@ pub(super) async fn serve_told(
     worker.metrics.refused(refusal);
 }
 
+/// Does the TLS handshake of a connection and serves it to its end.
+pub(super) async fn serve_tls(worker: Rc<Worker>, stream: TcpStream, peer: Peer, local: Local, counted: Counted) {
+    if let Some((stream, secured)) = tls::accept(&worker, stream, local.index).await {
+        let client = client(&worker, peer, local, Some(Box::new(secured)));
+        h1::serve(worker, stream, client).await;
+    }
+    drop(counted);
+}
+
 /// Serves a connection to its end.
-pub(super) async fn serve(
-    worker: Rc<Worker>,
-    stream: TcpStream,
-    peer: Peer,
-    listener: ListenerIndex,
-    counted: Counted,
-) {
+pub(super) async fn serve(worker: Rc<Worker>, stream: TcpStream, peer: Peer, local: Local, counted: Counted) {
+    let client = client(&worker, peer, local, None);
+    h1::serve(worker, stream, client).await;
+    drop(counted);
+}
+
+fn client(worker: &Worker, peer: Peer, local: Local, secured: Option<Box<Secured>>) -> Rc<Client> {
     let watched = worker.watchdog.watch(worker.stage_limits());
-    let client = Rc::new(Client {
+    Rc::new(Client {
         peer,
-        listener,
+        local,
+        secured,
         watched,
         held: RefCell::default(),
         linger: Cell::new(false),
         tunnel: RefCell::default(),
-    });
-    h1::serve(worker, stream, client).await;
-    drop(counted);
+    })
 }

@@ -89,6 +89,7 @@ pub(super) fn status(reason: Refusal) -> StatusCode {
         Refusal::ExpectationFailed => StatusCode::EXPECTATION_FAILED,
         Refusal::HeadersTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
         Refusal::InvalidRule | Refusal::InvalidBackend | Refusal::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        Refusal::Misdirected => StatusCode::MISDIRECTED_REQUEST,
         Refusal::NotImplemented => StatusCode::NOT_IMPLEMENTED,
         Refusal::ConnectFailed | Refusal::UpstreamReset | Refusal::UpstreamInvalid => StatusCode::BAD_GATEWAY,
         Refusal::NoEndpoints | Refusal::PoolTimeout | Refusal::Overloaded | Refusal::Draining | Refusal::Aborted => {

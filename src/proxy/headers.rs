@@ -93,6 +93,32 @@ fn remove_listed(headers: &mut HeaderMap, names: &[HeaderName]) {
 const HTTP: &str = "http";
 const HTTPS: &str = "https";
 
+/// A client's certificate, to the backend (RFC 9440, section 2.2).
+const CLIENT_CERT: HeaderName = HeaderName::from_static("client-cert");
+
+/// Fields that tell of a client's certificate, with `-` for whatever else is no letter: backends that make variables of
+/// names do not tell them apart. Only the gateway knows, so nobody else may send one.
+const IDENTITY_FAMILY: [&str; 3] = ["client-cert", "client-cert-chain", "x-forwarded-client-cert"];
+
+fn is_identity(name: &str) -> bool {
+    let same = |known: &&str| {
+        let alike = |(own, known): (u8, u8)| own == known || (known == b'-' && !own.is_ascii_alphanumeric());
+        name.len() == known.len() && name.bytes().zip(known.bytes()).all(alike)
+    };
+    // Names are in lower case. Most requests have none that begins so.
+    name.starts_with(['c', 'x']) && IDENTITY_FAMILY.iter().any(same)
+}
+
+/// Puts the client's certificate, which verified, in the place of whatever the request says of one.
+pub(super) fn identify(headers: &mut HeaderMap, certificate: Option<&HeaderValue>) {
+    while let Some(name) = headers.keys().find(|name| is_identity(name.as_str())).cloned() {
+        headers.remove(name);
+    }
+    if let Some(certificate) = certificate {
+        headers.insert(CLIENT_CERT, certificate.clone());
+    }
+}
+
 /// What the gateway knows of a client, prepared once per connection.
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
@@ -111,15 +137,16 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    /// A client that connected itself from `ip`; it is trusted when one of `trusted` contains it.
-    pub(super) fn new(ip: IpAddr, trusted: &[IpNet]) -> Self {
-        Self::prepared(ip.to_canonical(), is_trusted(ip, trusted), HTTP, None)
+    /// A client that connected itself from `ip`, to a listener that ends TLS or not; it is trusted when one of `trusted`
+    /// contains it.
+    pub(super) fn new(ip: IpAddr, trusted: &[IpNet], tls: bool) -> Self {
+        Self::prepared(ip.to_canonical(), is_trusted(ip, trusted), if tls { HTTPS } else { HTTP }, None)
     }
 
-    /// A client of whom the load balancer at `balancer` tells. Where it tells no address the load balancer's is used, but
+    /// A client of whom the load balancer at `balancer` tells; `tls` as for [`Self::new`]. Where it tells no address the load balancer's is used, but
     /// forwarded fields are not believed: somebody behind it may have written them.
-    pub(super) fn told(header: &proxy_protocol::Header, balancer: IpAddr, trusted: &[IpNet]) -> Self {
-        let scheme = if header.tls { HTTPS } else { HTTP };
+    pub(super) fn told(header: &proxy_protocol::Header, balancer: IpAddr, trusted: &[IpNet], tls: bool) -> Self {
+        let scheme = if header.tls || tls { HTTPS } else { HTTP };
         match header.addresses {
             Some((source, destination)) => {
                 let (ip, port) = (source.ip(), destination.port());
@@ -182,6 +209,13 @@ pub(super) fn is_trusted(ip: IpAddr, trusted: &[IpNet]) -> bool {
 
 fn usual_port(scheme: &str) -> HeaderValue {
     HeaderValue::from_static(if scheme == HTTPS { "443" } else { "80" })
+}
+
+/// Whether the client came over TLS, to the gateway or, as a trusted peer says, to one in front of it.
+pub(super) fn came_over_tls(headers: &HeaderMap, peer: &Peer) -> bool {
+    let told =
+        || headers.get(FORWARDED_PROTO).is_some_and(|told| told.as_bytes().eq_ignore_ascii_case(HTTPS.as_bytes()));
+    peer.scheme == HTTPS || (peer.trusted && told())
 }
 
 /// Rebuilds the forwarded family: a trusted peer's fields are kept and added to, anybody else's dropped. `port` is that

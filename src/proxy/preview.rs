@@ -13,6 +13,7 @@ use super::error::{Failure, status};
 use super::filters;
 use super::head;
 use super::headers::Peer;
+use super::https;
 use super::target::{RequestTarget, location};
 use super::upgrade::Asked;
 use crate::ir::{Action, Redirect, Rule};
@@ -137,8 +138,28 @@ pub fn judge(parts: &Parts, limits: &HeadLimits) -> Result<Head, Refused> {
 
 /// The client's address: `peer`, or what it reports if it is among `trusted`.
 pub fn client_ip(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> IpAddr {
-    Peer::new(peer, trusted).client_ip(headers, trusted)
+    Peer::new(peer, trusted, false).client_ip(headers, trusted)
 }
+
+/// Where a listener with `https_redirect` sends a request from `peer`; `None` for one that it serves.
+pub fn to_https(
+    https_redirect: Option<u16>,
+    came_over_tls: bool,
+    (peer, trusted): (IpAddr, &[IpNet]),
+    parts: &Parts,
+    head: &Head,
+    max_path: u64,
+) -> Option<Result<String, Refused>> {
+    let peer = Peer::new(peer, trusted, came_over_tls);
+    let port = https::port(https_redirect, &parts.headers, &peer)?;
+    let authority = host::parse(&head.authority).ok();
+    let location =
+        https::location(port, authority.as_ref(), &parts.uri, usize::try_from(max_path).unwrap_or(usize::MAX));
+    Some(location.map(|to| String::from_utf8_lossy(to.as_bytes()).into_owned()).map_err(Refused::from))
+}
+
+/// The status that it sends them with.
+pub const TO_HTTPS: http::StatusCode = https::STATUS;
 
 /// A request that a rule takes, as far as the rule can change it.
 #[derive(Clone, Copy, Debug)]

@@ -7,7 +7,7 @@ use std::time::{Instant, SystemTime};
 
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
-use http::{Request, Response, Version};
+use http::{Request, Response, StatusCode, Version};
 use hyper::body::{Body as _, Incoming};
 use hyper::upgrade::OnUpgrade;
 
@@ -21,8 +21,9 @@ use super::forward::{self, Outbound};
 use super::head;
 use super::headers::{self, REQUEST_ID};
 use super::target::{self, RequestTarget};
+use super::tls::{self, Standing};
 use super::upgrade::{self, Asked, Wanted};
-use super::{filters, mirror};
+use super::{filters, https, mirror};
 use crate::ir::{self, Action};
 use crate::publish::{Limiter, RuleRuntime};
 use crate::routing::{self, Now, preflight};
@@ -87,6 +88,10 @@ async fn answer(
         "" => None,
         named => Some(routing::host::parse(named).map_err(|e| Failure::because(Refusal::BadRequest, e.reason()))?),
     };
+    if let Some(port) = https::port(client.local.https_redirect, &parts.headers, &client.peer) {
+        let location = https::location(port, authority.as_ref(), &parts.uri, max_path(worker))?;
+        return Ok(redirected(https::STATUS, location));
+    }
     let path =
         routing::path::normalise(parts.uri.path()).map_err(|e| Failure::because(Refusal::BadPath, e.reason()))?;
     let settings = &worker.shared.settings;
@@ -101,7 +106,17 @@ async fn answer(
         client_ip: client.peer.client_ip(&parts.headers, &settings.trusted_proxies),
         now: Now::Ask(SystemTime::now),
     };
-    let found = snapshot.table.find_asked(client.listener, &lookup, asked.as_ref())?;
+    let listener = client.local.index;
+    let found = snapshot.table.find_asked(listener, &lookup, asked.as_ref());
+    let selector = found.as_ref().map_or_else(|_| snapshot.table.selector(listener, &lookup), |f| Some(f.selector));
+    let certificate =
+        match selector.map(|s| tls::standing(client.secured.as_deref(), &snapshot, listener, lookup.host, s)) {
+            // Before anything tells what paths there are.
+            Some(Standing::Misdirected(why)) => return Err(Failure::because(Refusal::Misdirected, why)),
+            Some(Standing::Serves(certificate)) => certificate,
+            None => None,
+        };
+    let found = found?;
     let rule: &ir::Rule = found.rule;
     client.conn().matched(snapshot.clone(), found.key, rule.timeouts.idle);
     if let Some(filter) = preflight::cors(rule) {
@@ -135,7 +150,8 @@ async fn answer(
             if let Some(uri) = filters::rewritten(rule, &target, &parts.uri)? {
                 parts.uri = uri;
             }
-            prepare(&mut parts, client, rule, authority.as_ref().and_then(|authority| authority.port), id);
+            let port = authority.as_ref().and_then(|authority| authority.port);
+            prepare(&mut parts, client, rule, (port, certificate), id);
             let mirrors = match &wanted {
                 None => mirror::copies(worker, &found.payload.mirrors, &parts, &body),
                 // What it is about comes after it, and a mirror would never see that.
@@ -250,11 +266,14 @@ impl Drop for Queued<'_> {
 }
 
 fn redirect_to(redirect: &ir::Redirect, request: &RequestTarget<'_>) -> Result<Response<ResponseBody>, Failure> {
-    let location = target::location(redirect, request)?;
+    Ok(redirected(redirect.status, target::location(redirect, request)?))
+}
+
+fn redirected(status: StatusCode, location: HeaderValue) -> Response<ResponseBody> {
     let mut response = Response::new(ResponseBody::full(Bytes::new()));
-    *response.status_mut() = redirect.status;
+    *response.status_mut() = status;
     response.headers_mut().insert(header::LOCATION, location);
-    Ok(response)
+    response
 }
 
 /// The text of a direct response, which requests share.
@@ -280,12 +299,19 @@ fn max_path(worker: &Worker) -> usize {
     usize::try_from(worker.shared.settings.limits.max_uri_bytes.get()).unwrap_or(usize::MAX)
 }
 
-/// Makes a client's head one for a backend. `port` is the one that the request's host names.
-fn prepare(parts: &mut http::request::Parts, client: &Client, rule: &ir::Rule, port: Option<u16>, id: &HeaderValue) {
+/// Makes a client's head one for a backend. `port` is the one that the request's host names, `certificate` the client's.
+fn prepare(
+    parts: &mut http::request::Parts,
+    client: &Client,
+    rule: &ir::Rule,
+    (port, certificate): (Option<u16>, Option<&HeaderValue>),
+    id: &HeaderValue,
+) {
     let headers = &mut parts.headers;
     // Before our own fields are put in: `Connection` must not be able to name them (RFC 9110, section 7.6.1).
     headers::strip_hop_by_hop(headers);
     headers::forward(headers, &client.peer, port);
+    headers::identify(headers, certificate);
     headers.insert(REQUEST_ID, id.clone());
     filters::edit_request(headers, &rule.filters);
     parts.version = Version::HTTP_11;

@@ -7,6 +7,7 @@ mod mirrors;
 mod preview;
 mod proxy_protocol;
 mod streams;
+mod tls;
 mod upgrades;
 
 use std::time::Duration;

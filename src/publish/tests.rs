@@ -31,6 +31,7 @@ fn selector(name: &str, cluster: Option<u16>) -> Arc<ir::Selector> {
         priority: 0,
         conditions: ir::ConditionSet::default(),
         rules: rule.into_iter().collect(),
+        tls: None,
     })
 }
 
@@ -40,7 +41,12 @@ fn id(port: u16) -> ClusterId {
 
 fn fragment(selectors: Vec<Arc<ir::Selector>>, clusters: &[u16]) -> Arc<Fragment> {
     let cluster = |&port: &u16| Arc::new(ir::Cluster { id: id(port), target: ir::Target::Slices });
-    Arc::new(Fragment { selectors, clusters: clusters.iter().map(cluster).collect(), verdicts: Vec::new() })
+    Arc::new(Fragment {
+        selectors,
+        clusters: clusters.iter().map(cluster).collect(),
+        verdicts: Vec::new(),
+        default_certificate: None,
+    })
 }
 
 fn endpoints(port: u16) -> Arc<EndpointSet> {
@@ -63,7 +69,13 @@ impl Fixture {
         let names: Vec<Arc<str>> = vec!["http".into()];
         let published = Arc::new(Published::new(&names));
         let clusters = Arc::new(Clusters::new(Arc::clone(&metrics)));
-        let tables = Publisher::new(names, Arc::clone(&published), Arc::clone(&clusters), Arc::clone(&metrics));
+        let tables = Publisher::new(
+            names,
+            TlsSettings::default(),
+            Arc::clone(&published),
+            Arc::clone(&clusters),
+            Arc::clone(&metrics),
+        );
         let (served, examined) = (tables.served(), tables.examined());
         let (updates, received) = mpsc::channel(16);
         tokio::spawn(tables.run(received));

@@ -105,6 +105,18 @@ impl<P> RouteTable<P> {
         self.first(candidates, request).ok_or(Miss::NoSelector)
     }
 
+    /// The Selector that takes a request, whether one of its rules does or not.
+    pub fn selector(&self, listener: ListenerIndex, request: &Request<'_>) -> Option<&Arc<ir::Selector>> {
+        self.choose(listener, request).ok().map(|(_, compiled)| compiled.selector())
+    }
+
+    /// The Selectors of the most specific hostname that takes `host`, in their order, by their positions among
+    /// [`Self::selectors`].
+    pub fn of_host(&self, listener: ListenerIndex, host: &str) -> impl Iterator<Item = usize> {
+        let hosts = self.listeners.get(listener.0).map(|listener| &listener.hosts);
+        hosts.map_or(&[][..], |hosts| hosts.find(host)).iter().map(|position| *position as usize)
+    }
+
     /// The first Selector whose conditions hold.
     pub(super) fn first(&self, candidates: &[u32], request: &Request<'_>) -> Option<(u32, &Compiled<P>)> {
         let mut candidates = candidates.iter().filter_map(|&at| Some((at, &**self.selectors.get(at as usize)?)));

@@ -31,6 +31,7 @@ pub(super) fn selector(name: &str, hosts: &[&str], rules: Vec<Rule>) -> Selector
         priority: 0,
         conditions: ConditionSet::default(),
         rules: rules.into_iter().map(Arc::new).collect(),
+        tls: None,
     }
 }
 

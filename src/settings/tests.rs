@@ -89,16 +89,32 @@ fn a_listener_has_a_short_and_a_long_form() {
     let none = Overrides::new();
     let read =
         |text: &str| load(Some(file(text).path()), &none, &none).map(|mut settings| settings.listeners.remove(0));
-    let plain = Listener { name: "a".into(), address: any(80), proxy_protocol: false };
+    let plain = Listener::plain("a", any(80));
     let proxied = Listener { proxy_protocol: true, ..plain.clone() };
     assert_eq!(read("listeners: ['a=[::]:80']").unwrap(), plain);
     assert_eq!(read("listeners: [{name: a, address: '[::]:80'}]").unwrap(), plain);
     assert_eq!(read("listeners: ['a=[::]:80+proxy']").unwrap(), proxied);
     let long = "listeners: [{name: a, address: '[::]:80', proxyProtocol: true}]";
     assert_eq!(read(long).unwrap(), proxied);
+    let ending = Listener { tls: true, ..proxied.clone() };
+    assert_eq!(read("listeners: ['a=[::]:80+tls']").unwrap(), Listener::ending_tls("a", any(80)));
+    assert_eq!(read("listeners: ['a=[::]:80+proxy+tls']").unwrap(), ending);
+    assert_eq!(read("listeners: ['a=[::]:80+tls+proxy']").unwrap(), ending);
+    let long = "listeners: [{name: a, address: '[::]:80', tls: true, proxyProtocol: true}]";
+    assert_eq!(read(long).unwrap(), ending);
+    let redirecting = |port| Listener { https_redirect: Some(port), ..plain.clone() };
+    assert_eq!(read("listeners: ['a=[::]:80+redirect']").unwrap(), redirecting(443));
+    assert_eq!(read("listeners: ['a=[::]:80+redirect:8443']").unwrap(), redirecting(8443));
+    assert_eq!(read("listeners: [{name: a, address: '[::]:80', httpsRedirect: 8443}]").unwrap(), redirecting(8443));
     let flags = overrides(&[("listeners", "a=[::]:80+proxy,b=[::]:81")]);
     assert_eq!(load(None, &none, &flags).unwrap().listeners[0], proxied);
-    for wrong in ["'a=[::]:80+prox'", "{name: a, address: '[::]:80', proxyProtcol: true}", "{name: a}"] {
+    for wrong in [
+        "'a=[::]:80+prox'",
+        "'a=[::]:80+redirect:x'",
+        "'a=[::]:80+tls:1'",
+        "{name: a, address: '[::]:80', proxyProtcol: true}",
+        "{name: a}",
+    ] {
         let error = read(&format!("listeners: [{wrong}]")).unwrap_err().to_string();
         assert!(error.contains("listeners[0]"), "{error}");
     }
@@ -110,14 +126,45 @@ fn settings_that_cannot_work_are_named() {
     let mut settings = Settings { workers: 100_000, ..Settings::default() };
     settings.limits.max_connections = 0;
     settings.admin.operator_address = "0.0.0.0:8082".parse().unwrap();
+    settings.listeners.truncate(1);
     settings.listeners.push(settings.listeners[0].clone());
     settings.listeners[0].proxy_protocol = true;
+    settings.listeners[1].tls = true;
+    settings.listeners[1].https_redirect = Some(443);
+    settings.tls.default_certificate.secret = Some("no-namespace".to_owned());
+    settings.tls.default_certificate.key_file = Some("/key".into());
+    settings.tls.cipher_suites = vec!["TLS_RSA_WITH_RC4_128_MD5".to_owned()];
     let problems = settings.problems();
-    for field in
-        ["workers", "limits.maxConnections", "admin.operatorAddress", "listeners[1]", "listeners[0].proxyProtocol"]
-    {
+    for field in [
+        "workers",
+        "limits.maxConnections",
+        "admin.operatorAddress",
+        "listeners[1]",
+        "listeners[1].httpsRedirect",
+        "listeners[0].proxyProtocol",
+        "tls.cipherSuites",
+        "tls.defaultCertificate:",
+        "tls.defaultCertificate.secret",
+    ] {
         assert!(problems.iter().any(|problem| problem.starts_with(field)), "{field} not in {problems:?}");
     }
     settings.trusted_proxies.push("10.0.0.0/8".parse().unwrap());
     assert!(!settings.problems().iter().any(|problem| problem.contains("proxyProtocol")));
+}
+
+#[test]
+fn cipher_suites_go_by_their_names_at_iana() {
+    let flags = overrides(&[
+        ("tls.minVersion", "TLSv1.3"),
+        ("tls.cipherSuites", "TLS_AES_128_GCM_SHA256,TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"),
+        ("tls.sessionTickets", "false"),
+        ("tls.defaultCertificate.secret", "infra/default"),
+    ]);
+    let settings = load(None, &Overrides::new(), &flags).unwrap();
+    assert_eq!(settings.problems(), [""; 0]);
+    assert_eq!(settings.tls.suites().unwrap().len(), 2);
+    assert_eq!(settings.tls.default_certificate.secret(), Some(("infra", "default")));
+    let only_old = Tls { cipher_suites: settings.tls.cipher_suites[1..].to_vec(), ..settings.tls };
+    assert!(only_old.problems()[0].contains("TLS 1.3"));
+    assert_eq!(Tls::default().suites().unwrap().len(), 9);
 }

@@ -19,19 +19,22 @@ mod words;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch as channel;
 
 use crate::ir::ObjectName;
 
 use super::index::{Index, Kind, Object, Settings};
-use super::{Update, UpdateSender};
+use super::{Update, UpdateSender, unix_time};
 
 pub use self::decode::Draft;
 pub use self::manifests::{Declared, Input, Manifests, read};
 use self::store::Store;
 use self::watch::Watch;
+
+/// How often the time is looked at.
+const CLOCK: Duration = Duration::from_mins(1);
 
 /// Something that is wrong with a manifest.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -131,6 +134,8 @@ pub async fn run(
         observed = tokio::select! {
             observed = watch.changed() => observed,
             () = tokio::time::sleep(store::SETTLE), if !source.store.is_settled() => observed,
+            // Certificates expire without any file changing.
+            () = tokio::time::sleep(CLOCK) => observed,
             () = updates.closed() => return Ok(()),
         };
     }
@@ -160,6 +165,7 @@ impl Source {
             }
             enter(&mut self.index, loaded.objects);
         }
+        self.index.set_now(unix_time());
         let table = self.index.take_table().map(|(fragment, endpoints)| Update::Table { fragment, endpoints });
         let sets = self.index.take_endpoints();
         let sets = sets.into_iter().map(|set| Update::Endpoints { set, observed: work.observed });
@@ -168,8 +174,16 @@ impl Source {
 }
 
 fn enter(index: &mut Index, objects: Vec<Object>) {
-    const KINDS: [Kind; 6] =
-        [Kind::Namespace, Kind::ReferenceGrant, Kind::Service, Kind::EndpointSlice, Kind::Selector, Kind::Route];
+    const KINDS: [Kind; 8] = [
+        Kind::Namespace,
+        Kind::ReferenceGrant,
+        Kind::Service,
+        Kind::EndpointSlice,
+        Kind::Secret,
+        Kind::ConfigMap,
+        Kind::Selector,
+        Kind::Route,
+    ];
     let mut kinds = KINDS.map(|kind| (kind, Vec::new()));
     for object in objects {
         let kind = object.kind();

@@ -4,6 +4,7 @@
 //! and hands out everything else as it was, by the same `Arc`s; [`Index::take_endpoints`] does the same for the
 //! endpoints of Clusters, without a new fragment. Whatever the order of changes, the result is that of the objects.
 
+mod certificates;
 mod claims;
 mod object;
 mod table;
@@ -17,10 +18,11 @@ use crate::ir::{self, ClusterId, EndpointSet, Fragment, ObjectName, Origin, Prot
 use self::claims::Claims;
 use self::table::Table;
 use super::endpoints::{Service, Slice, endpoint_set};
-use super::translate::{Place, RouteSubject, SelectorSubject, Standing, World, standing};
+use super::secrets::Material;
+use super::translate::{Place, RouteSubject, SelectorSubject, Standing, World, references, standing};
 
 pub use self::object::{Content, Invalid, Kind, Object};
-pub use super::translate::{HostBackends, Listener, Settings};
+pub use super::translate::{HostBackends, Listener, Reference, Settings};
 
 /// The objects of one source.
 #[derive(Debug)]
@@ -31,6 +33,10 @@ pub struct Index {
     routes_of_selector: HashMap<ObjectName, BTreeSet<ObjectName>>,
     /// The Routes that name a Service, whether it exists or not.
     routes_of_service: HashMap<ObjectName, BTreeSet<ObjectName>>,
+    /// The Selectors of our class that name a Secret or `ConfigMap`, whether it exists or not.
+    selectors_of_reference: BTreeMap<Reference, BTreeSet<ObjectName>>,
+    /// Whether they are others than those last told.
+    references_changed: bool,
     /// The usable slices of a Service by name, whether it exists or not.
     slices_of_service: HashMap<ObjectName, BTreeSet<ObjectName>>,
     dirty: Dirty,
@@ -47,6 +53,8 @@ struct Dirty {
     routes: BTreeSet<ObjectName>,
     /// A Route at a Selector: the Selector first.
     attachments: BTreeSet<(ObjectName, ObjectName)>,
+    /// The default certificate.
+    default: bool,
 }
 
 #[derive(Debug)]
@@ -58,6 +66,9 @@ struct Objects {
     slices: HashMap<ObjectName, Slice>,
     grants: BTreeMap<ObjectName, ReferenceGrantSpec>,
     namespaces: HashMap<Arc<str>, BTreeMap<String, String>>,
+    materials: HashMap<Reference, Material>,
+    /// Seconds since the epoch; `None` where nobody has told.
+    now: Option<i64>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -114,6 +125,14 @@ impl World for Objects {
     fn labels(&self, namespace: &str) -> Option<&BTreeMap<String, String>> {
         self.namespaces.get(namespace)
     }
+
+    fn material(&self, reference: &Reference) -> Option<&Material> {
+        self.materials.get(reference)
+    }
+
+    fn now(&self) -> Option<i64> {
+        self.now
+    }
 }
 
 fn is_route(from: &ReferenceGrantFrom) -> bool {
@@ -141,12 +160,16 @@ impl Index {
                 slices: HashMap::new(),
                 grants: BTreeMap::new(),
                 namespaces: HashMap::new(),
+                materials: HashMap::new(),
+                now: None,
             },
             claims: Claims::default(),
             routes_of_selector: HashMap::new(),
             routes_of_service: HashMap::new(),
+            selectors_of_reference: BTreeMap::new(),
+            references_changed: true,
             slices_of_service: HashMap::new(),
-            dirty: Dirty::default(),
+            dirty: Dirty { default: true, ..Dirty::default() },
             dirty_services: BTreeSet::new(),
             table: Table::default(),
             served: BTreeMap::new(),
@@ -168,6 +191,8 @@ impl Index {
             Content::EndpointSlice(slice) => self.put_slice(&object.name, slice.ok()),
             Content::ReferenceGrant(grant) => self.put_grant(&object.name, Some(grant)),
             Content::Namespace(labels) => self.put_namespace(&object.name.name, Some(labels)),
+            Content::Secret(material) => self.put_material(Reference::Secret(object.name), Some(material)),
+            Content::ConfigMap(material) => self.put_material(Reference::ConfigMap(object.name), Some(material)),
         }
     }
 
@@ -185,6 +210,8 @@ impl Index {
             Kind::EndpointSlice => self.put_slice(name, None),
             Kind::ReferenceGrant => self.put_grant(name, None),
             Kind::Namespace => self.put_namespace(&name.name, None),
+            Kind::Secret => self.put_material(Reference::Secret(name.clone()), None),
+            Kind::ConfigMap => self.put_material(Reference::ConfigMap(name.clone()), None),
         }
     }
 
@@ -208,6 +235,20 @@ impl Index {
             Kind::EndpointSlice => self.objects.slices.keys().cloned().collect(),
             Kind::ReferenceGrant => self.objects.grants.keys().cloned().collect(),
             Kind::Namespace => self.objects.namespaces.keys().map(|name| ObjectName::new("", name.clone())).collect(),
+            Kind::Secret => {
+                let secret = |reference: &Reference| match reference {
+                    Reference::Secret(name) => Some(name.clone()),
+                    Reference::ConfigMap(_) => None,
+                };
+                self.objects.materials.keys().filter_map(secret).collect()
+            }
+            Kind::ConfigMap => {
+                let map = |reference: &Reference| match reference {
+                    Reference::ConfigMap(name) => Some(name.clone()),
+                    Reference::Secret(_) => None,
+                };
+                self.objects.materials.keys().filter_map(map).collect()
+            }
         }
     }
 
@@ -276,6 +317,7 @@ impl Index {
         if let Some((origin, place)) = self.objects.selectors.get(name).and_then(claim) {
             self.claims.enter(origin, place);
         }
+        self.link_references(name, old.as_ref());
         self.dirty.selectors.insert(name.clone());
     }
 

@@ -32,9 +32,24 @@ pub struct Settings {
     pub translate: translate::Settings,
 }
 
-/// The kinds that are watched. `ReferenceGrants` need not be installed.
-pub const KINDS: [Kind; 6] =
+/// The kinds that are watched as a whole. `ReferenceGrants` need not be installed.
+const WHOLE: [Kind; 6] =
     [Kind::Selector, Kind::Route, Kind::Service, Kind::EndpointSlice, Kind::ReferenceGrant, Kind::Namespace];
+
+/// The kinds of which only those objects are watched that Selectors name.
+const NAMED: [Kind; 2] = [Kind::Secret, Kind::ConfigMap];
+
+/// All kinds.
+pub const KINDS: [Kind; 8] = [
+    Kind::Selector,
+    Kind::Route,
+    Kind::Service,
+    Kind::EndpointSlice,
+    Kind::ReferenceGrant,
+    Kind::Namespace,
+    Kind::Secret,
+    Kind::ConfigMap,
+];
 
 /// The value of the metrics label `source` for a kind.
 pub const fn label(kind: Kind) -> &'static str {
@@ -45,6 +60,8 @@ pub const fn label(kind: Kind) -> &'static str {
         Kind::EndpointSlice => "EndpointSlice",
         Kind::ReferenceGrant => "ReferenceGrant",
         Kind::Namespace => "Namespace",
+        Kind::Secret => "Secret",
+        Kind::ConfigMap => "ConfigMap",
     }
 }
 
@@ -180,8 +197,9 @@ pub async fn run(client: kube::Client, settings: Settings, updates: UpdateSender
     let mut tasks = JoinSet::new();
     let (batches, received) = feed::channel();
     let watches = watch::spawn_all(&mut tasks, &client, &settings.namespaces, &batches, &links);
+    let named = watch::Named::new(client, &batches, links.clone(), watches.len());
     drop(batches);
-    feed::run(Index::new(settings.translate), watches, received, updates, links).await;
+    feed::run(Index::new(settings.translate), watches, received, updates, (links, named)).await;
 }
 
 /// A class's name among controllers: [`api::CONTROLLER_NAME`], with the class appended unless it is the default one.

@@ -22,6 +22,7 @@ mod query;
 mod report;
 mod route;
 mod selector;
+mod tls;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,9 +31,11 @@ use crate::api::{RouteSpec, SelectorSpec};
 use crate::ir::{ObjectName, Origin};
 
 use super::endpoints::Service;
+use super::secrets::Material;
 
 pub use self::route::{Attachment, attach};
 pub use self::selector::{Conflict, Place, Standing, standing};
+pub use self::tls::{Reference, default_certificate, references, resolve};
 
 /// What a source's translation depends on besides objects.
 #[derive(Clone, Debug)]
@@ -43,6 +46,10 @@ pub struct Settings {
     pub listeners: Vec<Listener>,
     /// Which backends may be named by host and port.
     pub host_backends: HostBackends,
+    /// The Secret with the certificate of hosts that have none of their own.
+    pub default_certificate: Option<ObjectName>,
+    /// Whether the source reads Secrets and `ConfigMaps`; else nothing is told of those that are named.
+    pub reads_secrets: bool,
 }
 
 /// A listener that Selectors can name.
@@ -94,6 +101,10 @@ pub trait World {
     fn service(&self, name: &ObjectName) -> Option<&Service>;
     /// Whether a `ReferenceGrant` lets Routes of the namespace `from` refer to a Service of another one.
     fn is_granted(&self, from: &str, service: &ObjectName) -> bool;
+    /// The certificates of a Secret or `ConfigMap`; `None` where it does not exist.
+    fn material(&self, reference: &Reference) -> Option<&Material>;
+    /// The time, in seconds since the epoch; `None` where it is not known, and no certificate is too old.
+    fn now(&self) -> Option<i64>;
     /// The labels of a namespace; `None` where it is not known.
     fn labels(&self, namespace: &str) -> Option<&BTreeMap<String, String>>;
 }

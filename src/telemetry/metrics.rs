@@ -9,6 +9,7 @@
 //! the tables own them, and a series goes when the last table that has the object goes.
 
 mod cells;
+mod certificates;
 mod cluster;
 mod control;
 mod family;
@@ -29,10 +30,13 @@ use prometheus::{Registry, TextEncoder};
 pub use self::cells::{Buckets, InvalidBuckets};
 pub use self::cluster::ClusterMetrics;
 pub use self::control::{ControlMetrics, SourceMetrics};
-pub use self::labels::{ConnectionState, MirrorOutcome, Refusal, RetryReason, SourceError, StatusWrite};
+pub use self::labels::{
+    ConnectionState, Handshake, MirrorOutcome, Refusal, RetryReason, SourceError, StatusWrite, TlsVersion,
+};
 pub use self::rule::RuleMetrics;
 pub use self::worker::{ListenerMetrics, WorkerMetrics};
 
+use self::certificates::Certificates;
 use self::cluster::Clusters;
 use self::control::Sources;
 use self::family::{Gather, register};
@@ -56,6 +60,7 @@ pub struct Metrics {
     workers: Arc<Workers>,
     listeners: Arc<Listeners>,
     sources: Arc<Sources>,
+    certificates: Arc<Certificates>,
     control: ControlMetrics,
 }
 
@@ -71,15 +76,17 @@ impl Metrics {
         let workers = Arc::new(Workers::new(workers, buckets));
         let listeners = Arc::new(Listeners::new(workers.len()));
         let sources = Arc::new(Sources::default());
+        let certificates = Arc::new(Certificates::default());
         register(&registry, Gather::new(Arc::clone(&rules)));
         register(&registry, Gather::new(Arc::clone(&clusters)));
         register(&registry, Gather::new(Arc::clone(&workers)));
         register(&registry, Gather::new(Arc::clone(&listeners)));
         register(&registry, Gather::new(Arc::clone(&sources)));
+        register(&registry, Gather::new(Arc::clone(&certificates)));
         register(&registry, Gather::new(Arc::new(Process)));
         let control = ControlMetrics::new(&registry);
         let unmatched = rules.get(NOTHING, NOTHING, NOTHING);
-        Arc::new(Self { registry, rules, unmatched, clusters, workers, listeners, sources, control })
+        Arc::new(Self { registry, rules, unmatched, clusters, workers, listeners, sources, certificates, control })
     }
 
     /// All series in the text format. Takes as long as there are series: call it off the data path.
@@ -124,6 +131,11 @@ impl Metrics {
     /// The handle of one source, such as `kube/routes`, kept for good.
     pub fn source(&self, name: &str) -> Arc<SourceMetrics> {
         self.sources.get(name)
+    }
+
+    /// Tells which certificates are served: the Secret of each and when it expires, in seconds since the epoch.
+    pub fn set_certificates(&self, certificates: Vec<(String, i64)>) {
+        self.certificates.set(certificates);
     }
 
     /// What the controller counts.

@@ -1,6 +1,7 @@
 //! What clients say of themselves, and what backends hear.
 
 use super::support::{Gateway, Origin, backend, h2c_service, header, route, slice};
+use super::tls::Authority;
 
 #[test]
 fn a_client_cannot_claim_an_address_or_a_scheme() {
@@ -139,6 +140,39 @@ fn behind_a_load_balancer_host_and_port_agree() {
         }
         let redirect = client.send(get("/other"));
         assert_eq!(redirect.header("location"), Some(&*format!("{scheme}://{host}/elsewhere")));
+    }
+
+    // The same where the load balancer passes TLS on and the gateway ends it.
+    let authority = Authority::new();
+    let manifests = authority.secret("r", &["a.test"]).0 + &backend(&origin) + &route("r", "[a.test]", rules);
+    let manifests = manifests.replace("hostnames: [a.test]", "hostnames: [a.test], tls: {secretName: r}");
+    let gateway = Gateway::with(&manifests, |settings| {
+        settings.listeners[0].proxy_protocol = true;
+        settings.listeners[0].tls = true;
+        settings.trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
+    });
+    let v1 = b"PROXY TCP4 203.0.113.7 192.0.2.1 56324 8443\r\n".to_vec();
+    for (proxy, host, port) in [
+        (v1.clone(), "a.test:8443", "8443"),
+        (proxy_v2(false), "a.test:8443", "8443"),
+        (proxy_v2(true), "a.test:8443", "8443"),
+        (v1, "a.test", "8443"),
+        (proxy_v2(false), "a.test:444", "444"),
+    ] {
+        let mut client = gateway.connect_tls(&proxy, "a.test", &authority).unwrap();
+        let request = format!("GET /inside HTTP/1.1\r\nhost: {host}\r\nx-forwarded-port: 443\r\n\r\n");
+        assert_eq!(client.send(request).status, 200);
+        let head = origin.take();
+        for (name, expected) in [
+            ("x-forwarded-host", host),
+            ("x-forwarded-port", port),
+            ("x-forwarded-proto", "https"),
+            ("x-forwarded-for", "203.0.113.7"),
+        ] {
+            assert_eq!(header(&head, name), Some(expected), "{name}: {head}");
+        }
+        let redirect = client.send(format!("GET /other HTTP/1.1\r\nhost: {host}\r\n\r\n"));
+        assert_eq!(redirect.header("location"), Some(&*format!("https://{host}/elsewhere")));
     }
 
     // Without a load balancer the port is never the listener's own.

@@ -13,10 +13,13 @@ use lockgate::lifecycle::Signal;
 use lockgate::settings::{Listener, Settings};
 use lockgate::telemetry::logs::{self, Format, LogSettings, Logs};
 use parking_lot::Mutex;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConnection, StreamOwned};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
 use super::h2c;
+use super::tls::Authority;
 
 /// Longer than anything here takes; a test that waits this long has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -49,7 +52,7 @@ impl Gateway {
         let mut settings = Settings {
             manifests: Some(dir.path().to_owned()),
             workers: 2,
-            listeners: vec![Listener { name: "http".into(), address: loopback, proxy_protocol: false }],
+            listeners: vec![Listener::plain("http", loopback)],
             ..Settings::default()
         };
         settings.admin.address = loopback;
@@ -109,6 +112,14 @@ impl Gateway {
     pub(crate) fn connect(&self) -> Connection {
         Connection::open(self.address)
     }
+
+    /// The same, on which this is said before TLS begins, with the host that is asked for.
+    pub(crate) fn connect_tls(&self, before: &[u8], host: &str, authority: &Authority) -> std::io::Result<Connection> {
+        let mut stream = TcpStream::connect(self.address)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(before)?;
+        Connection::secure(stream, host, authority)
+    }
 }
 
 impl Drop for Gateway {
@@ -123,25 +134,43 @@ impl Drop for Gateway {
     }
 }
 
+trait Stream: Read + Write {}
+
+impl<S: Read + Write> Stream for S {}
+
 /// A client's connection.
-pub(crate) struct Connection(BufReader<TcpStream>);
+pub(crate) struct Connection {
+    stream: BufReader<Box<dyn Stream>>,
+    /// The certificate that the gateway showed.
+    pub(crate) certificate: Option<CertificateDer<'static>>,
+}
 
 impl Connection {
     fn open(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Self(BufReader::new(stream))
+        Self { stream: BufReader::new(Box::new(stream)), certificate: None }
+    }
+
+    fn secure(mut socket: TcpStream, host: &str, authority: &Authority) -> std::io::Result<Self> {
+        let name = ServerName::try_from(host.to_owned()).unwrap();
+        let mut session = ClientConnection::new(Arc::clone(&authority.trusting), name).unwrap();
+        while session.is_handshaking() {
+            session.complete_io(&mut socket)?;
+        }
+        let certificate = session.peer_certificates().map(|chain| chain[0].clone());
+        Ok(Self { stream: BufReader::new(Box::new(StreamOwned::new(session, socket))), certificate })
     }
 
     /// Sends these bytes and reads one answer.
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) -> Answer {
-        self.0.get_mut().write_all(bytes.as_ref()).unwrap();
-        let head = read_head(&mut self.0).expect("an answer");
+        self.stream.get_mut().write_all(bytes.as_ref()).unwrap();
+        let head = read_head(&mut self.stream).expect("an answer");
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
         let mut answer = Answer { status, head, body: String::new() };
         let length = answer.header("content-length").map_or(0, |length| length.parse().unwrap());
         let mut body = vec![0; length];
-        self.0.read_exact(&mut body).unwrap();
+        self.stream.read_exact(&mut body).unwrap();
         answer.body = String::from_utf8(body).unwrap();
         answer
     }

@@ -10,7 +10,7 @@ use crate::app::translation;
 use crate::explain::Answer;
 use crate::explain::routes;
 use crate::lifecycle::{DrainSettings, Lifecycle};
-use crate::publish::{Published, Publisher};
+use crate::publish::{Published, Publisher, TlsSettings};
 use crate::settings::Settings;
 use crate::source::index::Index;
 use crate::source::{Update, file, translate};
@@ -31,7 +31,13 @@ async fn pages_of_shop() -> BTreeMap<&'static str, Page> {
     let names: Vec<Arc<str>> = vec!["http".into()];
     let published = Arc::new(Published::new(&names));
     let clusters = Arc::new(Clusters::new(Arc::clone(&metrics)));
-    let tables = Publisher::new(names, Arc::clone(&published), Arc::clone(&clusters), Arc::clone(&metrics));
+    let tables = Publisher::new(
+        names,
+        TlsSettings::default(),
+        Arc::clone(&published),
+        Arc::clone(&clusters),
+        Arc::clone(&metrics),
+    );
     let mut served = tables.served();
     let (updates, received) = mpsc::channel(1);
     tokio::spawn(tables.run(received));

@@ -56,7 +56,7 @@ fn te_trailers_stays() {
 
 #[test]
 fn forwarded_fields_of_strangers_are_rebuilt() {
-    let peer = Peer::new("::ffff:192.0.2.7".parse().unwrap(), &[]);
+    let peer = Peer::new("::ffff:192.0.2.7".parse().unwrap(), &[], false);
     let mut headers = map(&[
         ("host", "shop.example.com:8080"),
         ("x-forwarded-for", "10.0.0.1"),
@@ -82,7 +82,7 @@ fn forwarded_fields_of_strangers_are_rebuilt() {
 #[test]
 fn forwarded_fields_of_trusted_peers_are_kept_and_added_to() {
     let trusted: Vec<IpNet> = vec!["10.0.0.0/8".parse().unwrap()];
-    let peer = Peer::new("10.0.0.9".parse().unwrap(), &trusted);
+    let peer = Peer::new("10.0.0.9".parse().unwrap(), &trusted, false);
     let mut headers = map(&[
         ("host", "a"),
         ("x-forwarded-for", "6.6.6.6, 203.0.113.5"),
@@ -99,8 +99,9 @@ fn forwarded_fields_of_trusted_peers_are_kept_and_added_to() {
 #[test]
 fn the_port_is_the_one_that_the_client_used() {
     let addresses = |port| Some((SocketAddr::from(([192, 0, 2, 7], 1)), SocketAddr::from(([192, 0, 2, 1], port))));
-    let told = |addresses, tls| Peer::told(&proxy_protocol::Header { addresses, tls }, [10, 0, 0, 9].into(), &[]);
-    let direct = Peer::new([192, 0, 2, 7].into(), &[]);
+    let told =
+        |addresses, tls| Peer::told(&proxy_protocol::Header { addresses, tls }, [10, 0, 0, 9].into(), &[], false);
+    let direct = Peer::new([192, 0, 2, 7].into(), &[], false);
     for (peer, named, expected) in [
         (&direct, None, "80"),
         (&direct, Some(8080), "8080"),
@@ -122,7 +123,7 @@ fn the_port_is_the_one_that_the_client_used() {
 
 #[test]
 fn the_port_fits_what_a_trusted_peer_tells() {
-    let peer = Peer::new([10, 0, 0, 9].into(), &["10.0.0.0/8".parse().unwrap()]);
+    let peer = Peer::new([10, 0, 0, 9].into(), &["10.0.0.0/8".parse().unwrap()], false);
     for (told, named, expected) in [
         (&[("x-forwarded-port", "1")][..], Some(8080), "1"),
         (&[("x-forwarded-host", "a.test:8443"), ("x-forwarded-proto", "https")], Some(8080), "8443"),
@@ -144,19 +145,19 @@ fn who_a_load_balancer_tells_of_is_the_peer() {
     let balancer: IpAddr = [10, 0, 0, 9].into();
     let of = |source: &str| {
         let addresses = Some((source.parse().unwrap(), "192.0.2.1:443".parse().unwrap()));
-        Peer::told(&proxy_protocol::Header { addresses, tls: true }, balancer, &trusted)
+        Peer::told(&proxy_protocol::Header { addresses, tls: true }, balancer, &trusted, false)
     };
     let client = of("[::ffff:203.0.113.7]:1");
     assert_eq!((client.ip.to_string().as_str(), client.trusted, client.scheme), ("203.0.113.7", false, "https"));
     assert!(of("10.1.1.1:1").trusted, "a proxy in front of the load balancer");
-    let unknown = Peer::told(&proxy_protocol::Header::default(), balancer, &trusted);
+    let unknown = Peer::told(&proxy_protocol::Header::default(), balancer, &trusted, false);
     assert_eq!((unknown.ip, unknown.trusted, unknown.scheme), (balancer, false, "http"));
 }
 
 #[test]
 fn a_broken_chain_ends_at_the_last_good_address() {
     let trusted: Vec<IpNet> = vec!["10.0.0.0/8".parse().unwrap()];
-    let peer = Peer::new("10.0.0.9".parse().unwrap(), &trusted);
+    let peer = Peer::new("10.0.0.9".parse().unwrap(), &trusted, false);
     let headers = map(&[("x-forwarded-for", "1.1.1.1, junk, 10.0.0.8")]);
     assert_eq!(peer.client_ip(&headers, &trusted), "10.0.0.8".parse::<IpAddr>().unwrap());
 }

@@ -13,10 +13,11 @@ use tokio::sync::{Notify, mpsc, watch};
 use crate::ir::{self, Action, BackendTarget, ClusterId, Fragment, ObjectName, Origin as ObjectOrigin};
 use crate::lifecycle::{DrainSettings, Driver, Lifecycle, Signal};
 use crate::proxy::accept::Bound;
+use crate::proxy::tls::PROTOCOLS;
 use crate::proxy::{Shared, Workers};
-use crate::publish::{Published, Publisher};
+use crate::publish::{Published, Publisher, TlsSettings};
 use crate::routing::ListenerIndex;
-use crate::settings::{Listener, Settings};
+use crate::settings::{Listener, Settings, TlsVersion};
 use crate::source::Update;
 use crate::telemetry::metrics::{Buckets, Metrics};
 use crate::upstream::Clusters;
@@ -87,6 +88,7 @@ pub(super) fn selector(rules: Vec<ir::Rule>) -> ir::Selector {
         priority: 0,
         conditions: ir::ConditionSet::default(),
         rules: rules.into_iter().map(Arc::new).collect(),
+        tls: None,
     }
 }
 
@@ -98,7 +100,9 @@ pub(super) fn refusing_address() -> SocketAddr {
 
 /// A running data plane.
 pub(super) struct Gateway {
-    address: SocketAddr,
+    addresses: Vec<SocketAddr>,
+    /// The certificate of hosts that have none of their own, from the next table on.
+    pub(super) default_certificate: Option<Arc<ir::Certificate>>,
     shared: Arc<Shared>,
     updates: mpsc::Sender<Update>,
     served: watch::Receiver<Option<Arc<Fragment>>>,
@@ -125,24 +129,43 @@ impl Gateway {
         };
         let (lifecycle, driver): (Arc<Lifecycle>, Driver) = Lifecycle::new(WORKERS, drain);
         let metrics = Metrics::new(WORKERS, Buckets::default());
-        let names: Vec<Arc<str>> = vec!["http".into()];
+        let listener = Listener::plain("http", "127.0.0.1:0".parse().unwrap());
+        let mut settings = Settings { listeners: vec![listener], ..Settings::default() };
+        change(&mut settings);
+        let names: Vec<Arc<str>> = settings.listeners.iter().map(|listener| listener.name.as_str().into()).collect();
+        let tls = TlsSettings {
+            tls12: settings.tls.min_version == TlsVersion::V1_2,
+            suites: settings.tls.suites().unwrap(),
+            tickets: settings.tls.session_tickets,
+            protocols: PROTOCOLS.iter().map(|protocol| protocol.to_vec()).collect(),
+            ..TlsSettings::default()
+        };
         let published = Arc::new(Published::new(&names));
         let clusters = Arc::new(Clusters::new(Arc::clone(&metrics)));
-        let tables = Publisher::new(names, Arc::clone(&published), clusters, Arc::clone(&metrics));
+        let tables = Publisher::new(names, tls, Arc::clone(&published), clusters, Arc::clone(&metrics));
         let served = tables.served();
         let (updates, received) = mpsc::channel(16);
         tokio::spawn(tables.run(received));
-        let listener =
-            Listener { name: "http".to_owned(), address: "127.0.0.1:0".parse().unwrap(), proxy_protocol: false };
-        let mut settings = Settings { listeners: vec![listener], ..Settings::default() };
-        change(&mut settings);
-        let bound = Bound::bind(&settings.listeners[0], ListenerIndex(0), metrics.listener("http")).unwrap();
-        let address = bound.address;
+        let bind = |(index, listener): (usize, &Listener)| {
+            Bound::bind(listener, ListenerIndex(index), metrics.listener(&listener.name)).unwrap()
+        };
+        let bound: Vec<Bound> = settings.listeners.iter().enumerate().map(bind).collect();
+        let addresses: Vec<SocketAddr> = bound.iter().map(|bound| bound.address).collect();
         let shared = Shared::new(settings, WORKERS, published, lifecycle, metrics);
-        let mut gateway = Self { address, shared, updates, served, signals: mpsc::channel(1).0, workers: None };
+        let mut gateway = Self {
+            addresses,
+            default_certificate: None,
+            shared,
+            updates,
+            served,
+            signals: mpsc::channel(1).0,
+            workers: None,
+        };
         gateway.serve(selectors).await;
-        bound.listen().unwrap();
-        gateway.workers = Some(Workers::start(&gateway.shared, &[bound]).unwrap());
+        for bound in &bound {
+            bound.listen().unwrap();
+        }
+        gateway.workers = Some(Workers::start(&gateway.shared, &bound).unwrap());
         gateway.lifecycle().serving().unwrap();
         let (to_driver, from_test) = mpsc::channel(4);
         tokio::spawn(driver.run(from_test));
@@ -156,6 +179,7 @@ impl Gateway {
             clusters: clusters_of(&selectors),
             selectors: selectors.into_iter().map(Arc::new).collect(),
             verdicts: Vec::new(),
+            default_certificate: self.default_certificate.clone().map(Ok),
         });
         let update = Update::Table { fragment: Arc::clone(&fragment), endpoints: Vec::new() };
         self.updates.send(update).await.unwrap();
@@ -209,9 +233,21 @@ impl Gateway {
         tokio::time::timeout(PATIENCE, poll).await.expect("it never held");
     }
 
-    /// A new connection.
+    /// A new connection to the first listener.
     pub(super) async fn connect(&self) -> Client {
-        Client::new(TcpStream::connect(self.address).await.unwrap())
+        self.connect_to(0).await
+    }
+
+    /// A new connection to a listener.
+    pub(super) async fn connect_to(&self, listener: usize) -> Client {
+        Client::new(TcpStream::connect(self.addresses[listener]).await.unwrap())
+    }
+
+    /// The value of a metric, given with its labels; 0 where there is none.
+    pub(super) fn metric(&self, name: &str) -> u64 {
+        let metrics = self.metrics();
+        let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
+        value.unwrap_or(0)
     }
 
     /// Sends a request on a connection of its own and gives all that comes back.

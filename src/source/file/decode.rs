@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 use std::path::Path;
 
-use k8s_openapi::api::core::v1::{Namespace, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -260,7 +260,7 @@ fn item(value: Value, place: &Place<'_>) -> Item {
     let version = text(&members, "apiVersion").unwrap_or_default();
     let group = version.split_once('/').map_or("", |(group, _)| group).to_owned();
     let is_known = match group.as_str() {
-        "" => matches!(kind.as_str(), "Service" | "Namespace"),
+        "" => matches!(kind.as_str(), "Service" | "Namespace" | "Secret" | "ConfigMap"),
         "discovery.k8s.io" => kind == "EndpointSlice",
         "gateway.networking.k8s.io" => kind == "ReferenceGrant",
         group => group == GROUP,
@@ -293,6 +293,8 @@ fn decode(kind: &str, name: &ObjectName, value: Value, purpose: Purpose) -> Outc
         "Selector" => own(ir::Kind::Selector, name, value, purpose, (Selector::from_value, Selector::examine)),
         "Service" => foreign::<Service>(&value, |service| Object::from(&service)),
         "Namespace" => foreign::<Namespace>(&value, |namespace| Object::from(&namespace)),
+        "Secret" => secret(&value),
+        "ConfigMap" => foreign::<ConfigMap>(&value, |map| Object::from(&map)),
         "EndpointSlice" => foreign::<EndpointSlice>(&value, |slice| Object::from(&slice)),
         "ReferenceGrant" => foreign::<ReferenceGrant>(&value, Object::from),
         kind => Outcome::wrong("kind", format!("{GROUP} has no kind {kind}; it has Route and Selector")),
@@ -349,6 +351,19 @@ fn foreign<T: DeserializeOwned + Serialize>(value: &Value, object: impl FnOnce(T
         Err(error) => return Outcome::wrong("", error.to_string()),
     }
     if problems.is_empty() { object(decoded).into() } else { Outcome { problems, ..Outcome::default() } }
+}
+
+/// A Secret, of which nothing that is told may show a value.
+fn secret(value: &Value) -> Outcome {
+    match serde_path_to_error::deserialize::<_, Secret>(value) {
+        Ok(_) => foreign::<Secret>(value, |secret| Object::from(&secret)),
+        Err(error) => {
+            let path = error.path().to_string();
+            let reason =
+                if path.starts_with("data.") { "must be a string in base64" } else { "is not of the right form" };
+            Outcome::wrong(if path == "." { "" } else { &path }, reason)
+        }
+    }
 }
 
 fn unknown(given: &Value, known: &Value, path: &str, problems: &mut Vec<api::Problem>) {

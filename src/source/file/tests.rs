@@ -274,6 +274,7 @@ impl Run {
         match self.updates.recv().await.unwrap() {
             Update::Table { fragment, endpoints } => (fragment, endpoints.len()),
             Update::Endpoints { set, .. } => panic!("endpoints of {}", set.cluster),
+            Update::DefaultCertificate(certificate) => panic!("{certificate:?}"),
         }
     }
 }
@@ -304,7 +305,7 @@ async fn changes_become_updates() {
             );
             assert_eq!(set.endpoints[0].addr.to_string(), "10.0.0.2:80");
         }
-        Update::Table { .. } => panic!("a table for endpoints"),
+        other => panic!("{other:?} for endpoints"),
     }
 
     write(&directory, "below/q.yaml", &route("q").replace("backends", "backend"));
@@ -358,8 +359,35 @@ fn a_file_that_is_being_written_keeps_what_it_held() {
     assert!(!store.is_settled());
     assert_eq!(store.loaded().objects.len(), 1);
 
-    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_mins(1);
+    let long_ago = std::time::SystemTime::now() - Duration::from_mins(1);
     fs::File::options().write(true).open(&file).unwrap().set_modified(long_ago).unwrap();
     assert!(store.refresh(directory.path()) && store.is_settled());
     assert_eq!(store.loaded().objects.len(), 0);
+}
+
+#[test]
+fn a_secret_is_told_of_without_its_values() {
+    let secret = |rest: &str| format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: s}}\n{rest}\n---\n");
+    let text = [
+        secret("data: {tls.key: 'not_base64!'}"),
+        secret("stringData: hunter2"),
+        secret("stringData: {tls.key: 4711}"),
+        secret("type: kubernetes.io/tls\nstringDaat: {tls.key: hunter2}"),
+    ]
+    .concat();
+    let (objects, problems) = seen_at(&directory(&[("s.yaml", &text)]));
+    assert_eq!(objects, [""; 0]);
+    let expected = [
+        "data.tls.key: must be a string in base64",
+        "stringData: is not of the right form",
+        "stringData.tls.key: is not of the right form",
+        "stringDaat: is not a known field",
+    ];
+    assert_eq!(problems.len(), expected.len(), "{problems:?}");
+    for (problem, expected) in problems.iter().zip(expected) {
+        assert!(problem.contains(expected), "{problem}");
+    }
+    for value in ["not_base64", "hunter2", "4711"] {
+        assert!(!problems.concat().contains(value), "{problems:?}");
+    }
 }

@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use crate::api::{self, ReferenceGrantSpec};
 use crate::ir::{self, ObjectName, Origin};
 use crate::source::endpoints::{Service, Slice, UnusableSlice};
+use crate::source::secrets::Material;
 use crate::source::translate::{RouteSubject, SelectorSubject, Subject};
 
 /// The kinds of objects that an index holds.
@@ -27,6 +28,10 @@ pub enum Kind {
     ReferenceGrant,
     /// Namespaces, of which labels count. Their names have an empty namespace.
     Namespace,
+    /// Secrets, of which certificates count.
+    Secret,
+    /// `ConfigMaps`, of which authorities for certificates count.
+    ConfigMap,
 }
 
 /// One object, reduced to what is needed of it.
@@ -55,6 +60,10 @@ pub enum Content {
     ReferenceGrant(ReferenceGrantSpec),
     /// A Namespace, by its labels.
     Namespace(BTreeMap<String, String>),
+    /// A Secret.
+    Secret(Material),
+    /// A `ConfigMap`.
+    ConfigMap(Material),
 }
 
 /// A Selector or Route that does not decode. It has a verdict and no place in the table.
@@ -78,6 +87,8 @@ impl Object {
             Content::EndpointSlice(_) => Kind::EndpointSlice,
             Content::ReferenceGrant(_) => Kind::ReferenceGrant,
             Content::Namespace(_) => Kind::Namespace,
+            Content::Secret(_) => Kind::Secret,
+            Content::ConfigMap(_) => Kind::ConfigMap,
         }
     }
 
@@ -126,6 +137,18 @@ impl From<&core::Service> for Object {
 impl From<&discovery::EndpointSlice> for Object {
     fn from(slice: &discovery::EndpointSlice) -> Self {
         Self { name: name_of(&slice.metadata), content: Content::EndpointSlice(Slice::try_from(slice)) }
+    }
+}
+
+impl From<&core::Secret> for Object {
+    fn from(secret: &core::Secret) -> Self {
+        Self { name: name_of(&secret.metadata), content: Content::Secret(Material::from(secret)) }
+    }
+}
+
+impl From<&core::ConfigMap> for Object {
+    fn from(map: &core::ConfigMap) -> Self {
+        Self { name: name_of(&map.metadata), content: Content::ConfigMap(Material::from(map)) }
     }
 }
 

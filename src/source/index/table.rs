@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::api::reason::{INVALID, RESOLVED_REFS};
-use crate::ir::{Cluster, ClusterId, Finding, Fragment, Kind, ObjectName, Rule, Selector, Verdict};
-use crate::source::translate::{Attachment, Standing, attach};
+use crate::ir::{Certificate, Cluster, ClusterId, Finding, Fragment, Kind, ObjectName, Rule, Selector, Tls, Verdict};
+use crate::source::translate::{Attachment, Standing, attach, default_certificate, resolve};
 
 use super::claims::Claims;
 use super::object::Invalid;
@@ -23,6 +23,7 @@ pub(super) struct Table {
     selectors: BTreeMap<ObjectName, Arc<Selector>>,
     clusters: BTreeMap<ClusterId, (usize, Arc<Cluster>)>,
     verdicts: BTreeMap<VerdictKey, Arc<Verdict>>,
+    default_certificate: Option<Result<Arc<Certificate>, String>>,
     was_taken: bool,
     has_changed: bool,
 }
@@ -36,7 +37,7 @@ impl Table {
         routes_of_selector: &HashMap<ObjectName, BTreeSet<ObjectName>>,
         dirty: &mut Dirty,
     ) -> Option<Arc<Fragment>> {
-        let Dirty { mut selectors, routes, mut attachments } = std::mem::take(dirty);
+        let Dirty { mut selectors, routes, mut attachments, default } = std::mem::take(dirty);
         selectors.append(&mut claims.settle());
         for name in &selectors {
             self.stand(objects, claims, name);
@@ -54,6 +55,12 @@ impl Table {
         for name in &selectors {
             self.assemble(objects, name);
         }
+        if default {
+            let secret = objects.settings.default_certificate.as_ref().filter(|_| objects.settings.reads_secrets);
+            let certificate = secret.map(|secret| default_certificate(secret, objects));
+            self.has_changed |= certificate != self.default_certificate;
+            self.default_certificate = certificate;
+        }
         if self.was_taken && !self.has_changed {
             return None;
         }
@@ -68,6 +75,7 @@ impl Table {
             selectors,
             clusters: self.clusters.values().map(|(_, cluster)| Arc::clone(cluster)).collect(),
             verdicts: self.verdicts.values().cloned().collect(),
+            default_certificate: self.default_certificate.clone(),
         }
     }
 
@@ -140,8 +148,10 @@ impl Table {
             Some(Slot::Invalid(invalid)) => (None, Some(invalid_verdict(name, invalid))),
             Some(Slot::Valid(entry)) => match self.standings.get(name) {
                 Some(standing) => {
-                    let verdict = verdict(entry, standing, u32::try_from(attached).unwrap_or(u32::MAX));
-                    (selector(entry, standing, attachments), Some(verdict))
+                    let hostnames = standing.place.as_ref().map_or(&[][..], |place| &place.hostnames);
+                    let (tls, resolved) = resolve(&entry.subject, hostnames, objects);
+                    let verdict = verdict(entry, standing, u32::try_from(attached).unwrap_or(u32::MAX), resolved);
+                    (selector(entry, standing, attachments, tls), Some(verdict))
                 }
                 None => (None, None),
             },
@@ -194,12 +204,13 @@ fn reuse(mut new: Attachment, old: Option<&Attachment>) -> Attachment {
 
 /// Whether nothing but a copy was made. Rules are compared by address, as [`reuse`] keeps equal ones.
 fn is_same(new: &Selector, old: &Selector) -> bool {
-    let Selector { origin, listeners, hostnames, priority, conditions, rules } = new;
+    let Selector { origin, listeners, hostnames, priority, conditions, rules, tls } = new;
     *origin == old.origin
         && *listeners == old.listeners
         && *hostnames == old.hostnames
         && *priority == old.priority
         && *conditions == old.conditions
+        && *tls == old.tls
         && rules.len() == old.rules.len()
         && rules.iter().zip(&old.rules).all(|(new, old)| Arc::ptr_eq(new, old))
 }
@@ -208,6 +219,7 @@ fn selector(
     entry: &SelectorEntry,
     standing: &Standing,
     attachments: &BTreeMap<ObjectName, Attachment>,
+    tls: Option<Tls>,
 ) -> Option<Selector> {
     let place = standing.place.clone()?;
     let mut rules: Vec<Arc<Rule>> = attachments.values().flat_map(|attachment| &attachment.rules).cloned().collect();
@@ -219,10 +231,11 @@ fn selector(
         priority: entry.subject.spec.priority,
         conditions: place.conditions,
         rules,
+        tls,
     })
 }
 
-fn verdict(entry: &SelectorEntry, standing: &Standing, attached_routes: u32) -> Verdict {
+fn verdict(entry: &SelectorEntry, standing: &Standing, attached_routes: u32, resolved_refs: Finding) -> Verdict {
     Verdict {
         kind: Kind::Selector,
         object: entry.subject.origin.object.clone(),
@@ -231,7 +244,7 @@ fn verdict(entry: &SelectorEntry, standing: &Standing, attached_routes: u32) -> 
         attached_routes,
         in_table: standing.place.is_some(),
         accepted: standing.accepted(),
-        resolved_refs: resolved(),
+        resolved_refs,
     }
 }
 

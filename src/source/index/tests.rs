@@ -242,6 +242,7 @@ fn universe() -> Vec<Object> {
                 json!({"suspend": true}),
                 json!({"className": "other"}),
                 json!({"priority": "high"}),
+                json!({"tls": {"secretName": "t", "clientCertificates": {"caConfigMapName": "t"}}}),
                 json!({"allowedRoutes": {"namespaces": {"from": "Selector", "selector": {"matchLabels": {"l": "1"}}}}}),
             ] {
                 objects.push(ours("Selector", name, json!({"metadata": {"creationTimestamp": created}, "spec": spec})));
@@ -287,6 +288,13 @@ fn universe() -> Vec<Object> {
             let from = json!([{"group": "lockgate.dev", "kind": "Route", "namespace": from}]);
             objects.push(ours("ReferenceGrant", "g", json!({"spec": {"from": from, "to": [to]}})));
         }
+        for why in ["is empty", "is odd"] {
+            let held = || Material::Held { certificate: Err(why.to_owned()), authorities: Err(why.to_owned()) };
+            let name = || ObjectName::new(namespace, "t");
+            objects.push(Object { name: name(), content: Content::Secret(held()) });
+            objects.push(Object { name: name(), content: Content::ConfigMap(held()) });
+        }
+        objects.push(Object { name: ObjectName::new(namespace, "t"), content: Content::Secret(Material::Denied) });
         for label in ["1", "2"] {
             objects.push(object(json!({"kind": "Namespace", "metadata": {"name": namespace, "labels": {"l": label}}})));
         }

@@ -1,7 +1,7 @@
 //! How far each watch is, and since when nothing was heard on it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -15,7 +15,7 @@ use crate::source::index::Kind;
 pub struct Health {
     start: Instant,
     synced: [AtomicBool; KINDS.len()],
-    pulses: Mutex<Vec<Arc<Pulse>>>,
+    pulses: Mutex<Vec<Weak<Pulse>>>,
 }
 
 impl Default for Health {
@@ -40,8 +40,10 @@ impl Health {
     pub fn staleness(&self, kind: Kind) -> Duration {
         let now = self.start.elapsed();
         let pulses = self.pulses.lock();
-        let oldest = pulses.iter().filter(|p| p.kind == kind).map(|p| p.last.load(Ordering::Relaxed)).min();
-        now.saturating_sub(Duration::from_millis(oldest.unwrap_or(0)))
+        let alive = pulses.iter().filter_map(Weak::upgrade).filter(|pulse| pulse.kind == kind);
+        let oldest = alive.map(|pulse| pulse.last.load(Ordering::Relaxed)).min();
+        // Of a kind that nothing is watched of, nothing is stale.
+        oldest.map_or(Duration::ZERO, |oldest| now.saturating_sub(Duration::from_millis(oldest)))
     }
 
     pub(super) fn set_synced(&self, kind: Kind) {
@@ -58,7 +60,10 @@ impl Health {
             healthy: AtomicBool::new(true),
         });
         pulse.beat();
-        self.pulses.lock().push(Arc::clone(&pulse));
+        let mut pulses = self.pulses.lock();
+        pulses.retain(|pulse| pulse.strong_count() > 0);
+        pulses.push(Arc::downgrade(&pulse));
+        drop(pulses);
         pulse
     }
 }

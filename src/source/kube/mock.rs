@@ -100,6 +100,11 @@ impl Call {
         self.query.contains("watch=true")
     }
 
+    /// Whether nobody waits for the answer any more.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.answer.is_closed()
+    }
+
     fn respond(self, status: StatusCode, body: UnsyncBoxBody<Bytes, BoxError>) {
         let mut response = Response::new(body);
         *response.status_mut() = status;

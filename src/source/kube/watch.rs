@@ -6,6 +6,7 @@
 
 mod backoff;
 mod kinds;
+mod named;
 mod once;
 
 use std::collections::HashMap;
@@ -15,12 +16,13 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use kube::Client;
-use kube::runtime::watcher::{self, Event};
+use kube::runtime::watcher::{self, Config, Event};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
+pub(super) use self::named::Named;
 pub use self::once::{ListError, list};
 
 use self::backoff::Backoff;
@@ -82,13 +84,33 @@ struct Spawner<'a> {
 
 impl Spawner<'_> {
     fn spawn<K: Observed>(&mut self) {
-        let pulse = self.links.health.pulse(K::KIND);
-        let watch = Watch::<K> {
-            number: self.kinds.len(),
-            client: Tap::client(self.client, K::KIND, Arc::clone(&pulse)),
-            scope: self.scope.clone(),
-            batches: self.batches.clone(),
-            links: self.links.clone(),
+        let scope = Scope { namespace: self.scope.clone(), name: None };
+        let watch = Watch::<K>::new(self.kinds.len(), self.client, scope, self.batches.clone(), self.links);
+        self.kinds.push(K::KIND);
+        self.tasks.spawn(watch.run());
+    }
+}
+
+/// What of a kind is watched.
+#[derive(Clone, Debug)]
+struct Scope {
+    /// The namespace; `None` for all.
+    namespace: Option<String>,
+    /// The one object; `None` for all.
+    name: Option<String>,
+}
+
+impl<K: Observed> Watch<K> {
+    fn new(number: usize, client: &Client, scope: Scope, batches: mpsc::Sender<Batch>, links: &Links) -> Self {
+        let pulse = links.health.pulse(K::KIND);
+        let Scope { namespace, name } = scope;
+        Self {
+            number,
+            client: Tap::client(client, K::KIND, Arc::clone(&pulse)),
+            scope: namespace,
+            name,
+            batches,
+            links: links.clone(),
             pulse,
             known: HashMap::new(),
             listing: Vec::new(),
@@ -96,10 +118,9 @@ impl Spawner<'_> {
             backoff: Backoff::default(),
             failing: None,
             off_since: None,
+            stands_in: false,
             _kind: std::marker::PhantomData,
-        };
-        self.kinds.push(K::KIND);
-        self.tasks.spawn(watch.run());
+        }
     }
 }
 
@@ -120,6 +141,8 @@ struct Watch<K: Observed> {
     client: Client,
     /// The namespace; `None` for all.
     scope: Option<String>,
+    /// The one object that is watched; `None` for all.
+    name: Option<String>,
     batches: mpsc::Sender<Batch>,
     links: Links,
     pulse: Arc<Pulse>,
@@ -132,13 +155,19 @@ struct Watch<K: Observed> {
     failing: Option<Failure>,
     /// Since when an optional kind is found not to be there.
     off_since: Option<Instant>,
+    /// Whether the index was told that the one object may not be read.
+    stands_in: bool,
     _kind: std::marker::PhantomData<fn() -> K>,
 }
 
 impl<K: Observed> Watch<K> {
     async fn run(mut self) {
         loop {
-            let config = K::config(self.scope.as_deref()).timeout(WATCH_SECONDS).page_size(PAGE);
+            let config = match &self.name {
+                Some(name) => Config::default().fields(&format!("metadata.name={name}")),
+                None => K::config(self.scope.as_deref()),
+            };
+            let config = config.timeout(WATCH_SECONDS).page_size(PAGE);
             let mut events = pin!(watcher::watcher(K::api(&self.client, self.scope.as_deref()), config));
             while let Some(event) = events.next().await {
                 let next = match event {
@@ -200,6 +229,12 @@ impl<K: Observed> Watch<K> {
             }
         }
         changes.extend(before.into_keys().map(|name| self.gone(name)));
+        // What stood in for the one object goes where there is no such object.
+        if std::mem::take(&mut self.stands_in)
+            && let Some(name) = self.own_name().filter(|name| !self.known.contains_key(name))
+        {
+            changes.push(Change::Delete(K::KIND, name));
+        }
         self.send(changes).await
     }
 
@@ -260,9 +295,15 @@ impl<K: Observed> Watch<K> {
         Ok(if trouble.relist { Next::Relist(pause) } else { Next::Resume(pause) })
     }
 
+    /// The name of the one object that is watched.
+    fn own_name(&self) -> Option<ObjectName> {
+        Some(ObjectName::new(self.scope.as_deref().unwrap_or_default(), self.name.as_deref()?))
+    }
+
     /// Goes on without the kind where that is possible; returns whether it is.
     async fn off(&mut self) -> Result<bool, Closed> {
-        let stand_in: Option<Object> = K::stand_in(self.scope.as_deref());
+        let denied = self.own_name().and_then(K::denied);
+        let stand_in: Option<Object> = denied.or_else(|| K::stand_in(self.scope.as_deref()));
         if K::KIND != Kind::ReferenceGrant && stand_in.is_none() {
             return Ok(false);
         }
@@ -271,8 +312,10 @@ impl<K: Observed> Watch<K> {
         let since = *self.off_since.get_or_insert_with(Instant::now);
         if !self.listed {
             self.listed = true;
+            self.stands_in = self.name.is_some();
             self.send(stand_in.into_iter().map(Change::Apply).collect()).await?;
-        } else if !self.known.is_empty() && since.elapsed() >= GRACE {
+        } else if !(self.known.is_empty() && (self.name.is_none() || self.stands_in)) && since.elapsed() >= GRACE {
+            self.stands_in = self.name.is_some();
             let names = std::mem::take(&mut self.known);
             let gone = names.into_keys().map(|name| self.gone(name));
             let changes = gone.chain(stand_in.into_iter().map(Change::Apply)).collect();
@@ -293,6 +336,7 @@ impl<K: Observed> Watch<K> {
             (plural, group) if group.is_empty() => plural.into_owned(),
             (plural, group) => format!("{plural}.{group}"),
         };
+        let resource = self.name.as_ref().map_or_else(|| resource.clone(), |name| format!("{resource} {name}"));
         let place = self.scope.as_ref().map_or("all namespaces".to_owned(), |name| format!("namespace {name}"));
         match failure {
             Failure::Absent if K::KIND == Kind::ReferenceGrant => {
@@ -340,6 +384,8 @@ async fn prepare(changes: &[Change]) -> Vec<Prepared> {
 /// Logs why an object does not decode: where nothing of its Selectors can be read, its status cannot tell.
 fn warn_undecodable(kind: Kind, object: &Reduced) {
     if let Some(error) = object.undecodable() {
+        // The error of a Secret may show a piece of it.
+        let error = if kind == Kind::Secret { "it is not of the right form" } else { error };
         warn!(kind = label(kind), object = %object.name, %error, "an object does not decode and is ignored");
     }
 }

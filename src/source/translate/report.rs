@@ -47,45 +47,62 @@ impl fmt::Display for Field<'_> {
 
 /// The problems of one object in one respect, in the order of its fields.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Report(Vec<FieldProblem>);
+pub(super) struct Report {
+    problems: Vec<FieldProblem>,
+    /// What is told though the finding is true.
+    notes: Vec<FieldProblem>,
+}
 
 impl Report {
     /// Adds a problem of one field.
     pub(super) fn add(&mut self, reason: &'static str, field: &Field<'_>, what: impl fmt::Display) {
-        self.0.push(FieldProblem { reason, field: field.to_string(), what: what.to_string() });
+        self.problems.push(FieldProblem { reason, field: field.to_string(), what: what.to_string() });
     }
 
     /// Adds a problem of the object as a whole.
     pub(super) fn add_whole(&mut self, reason: &'static str, what: impl Into<String>) {
-        self.0.push(FieldProblem { reason, field: String::new(), what: what.into() });
+        self.problems.push(FieldProblem { reason, field: String::new(), what: what.into() });
     }
 
     /// Adds a problem that comes before all others: its reason is that of the finding.
     pub(super) fn put_first(&mut self, reason: &'static str, field: &Field<'_>, what: impl Into<String>) {
-        self.0.insert(0, FieldProblem { reason, field: field.to_string(), what: what.into() });
+        self.problems.insert(0, FieldProblem { reason, field: field.to_string(), what: what.into() });
+    }
+
+    /// Adds what is to be known of a field that is all right nevertheless.
+    pub(super) fn note(&mut self, reason: &'static str, field: &Field<'_>, what: impl Into<String>) {
+        self.notes.push(FieldProblem { reason, field: field.to_string(), what: what.into() });
     }
 
     /// The finding: true with the reason `good` where there is no problem, else false with the first one's reason.
     pub(super) fn finding(&self, good: &'static str) -> Finding {
-        let Some(FieldProblem { reason, .. }) = self.0.first() else {
-            return Finding { ok: true, reason: good, message: String::new(), problems: Vec::new() };
-        };
-        let mut message = String::new();
-        for (index, FieldProblem { field, what, .. }) in self.0.iter().take(SPELT_OUT).enumerate() {
-            message.push_str(if index == 0 { "" } else { "; " });
-            if !field.is_empty() {
-                message.push_str(field);
-                message.push_str(": ");
-            }
-            message.push_str(what);
+        let first = self.problems.first();
+        let problems: Vec<FieldProblem> = self.problems.iter().chain(&self.notes).cloned().collect();
+        Finding {
+            ok: first.is_none(),
+            reason: first.map_or(good, |problem| problem.reason),
+            message: spell_out(&problems),
+            problems,
         }
-        if let Some(more) = self.0.len().checked_sub(SPELT_OUT).filter(|more| *more > 0) {
-            message.push_str("; and ");
-            message.push_str(&more.to_string());
-            message.push_str(" more");
-        }
-        Finding { ok: false, reason, message, problems: self.0.clone() }
     }
+}
+
+fn spell_out(problems: &[FieldProblem]) -> String {
+    let mut message = String::new();
+    for (index, FieldProblem { field, what, .. }) in problems.iter().take(SPELT_OUT).enumerate() {
+        message.push_str(if index == 0 { "" } else { "; " });
+        if !field.is_empty() {
+            message.push_str(field);
+            message.push_str(": ");
+        }
+        message.push_str(what);
+    }
+    if let Some(more) = problems.len().checked_sub(SPELT_OUT).filter(|more| *more > 0) {
+        message.push_str("; and ");
+        message.push_str(&more.to_string());
+        message.push_str(" more");
+    }
+    message
 }
 
 /// The essence of a regular expression's error, which spans several lines.

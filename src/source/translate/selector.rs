@@ -11,7 +11,7 @@ use crate::ir::{ConditionSet, Finding, Hostname, Mode};
 
 use super::conditions::condition;
 use super::report::{Field, Report};
-use super::{SelectorSubject, Settings, policy};
+use super::{Listener, SelectorSubject, Settings, policy};
 
 /// What a Selector covers.
 #[derive(Clone, Debug, PartialEq)]
@@ -143,7 +143,7 @@ pub(super) fn conditions(spec: &SelectorSpec, field: &Field<'_>, report: &mut Re
     (conditions.len() == matching.conditions.len()).then_some(ConditionSet { mode, conditions })
 }
 
-/// TLS is not served by this version. Plain HTTP for the same hostnames is, unless the backends expect TLS.
+/// What cannot be done about TLS. Plain HTTP for the same hostnames is served, unless the backends expect TLS.
 fn tls(spec: &SelectorSpec, settings: &Settings, field: &Field<'_>, report: &mut Report) -> Option<&'static str> {
     let mode = spec.tls.as_ref()?.mode;
     let field = field.member("tls");
@@ -153,10 +153,14 @@ fn tls(spec: &SelectorSpec, settings: &Settings, field: &Field<'_>, report: &mut
             Some(UNSUPPORTED_VALUE)
         }
         TlsMode::Terminate => {
-            let has_listener = settings.listeners.iter().any(|listener| listener.tls);
-            let who = if has_listener { "no HTTPS listener uses it" } else { "the gateway has no HTTPS listener" };
-            let what = format!("certificates are not supported: {who}; HTTP listeners serve the hostnames");
-            report.add(UNSUPPORTED_VALUE, &field, what);
+            let is_named = |listener: &Listener| {
+                spec.listeners.is_empty() || spec.listeners.iter().any(|name| **name == *listener.name)
+            };
+            if !settings.listeners.iter().any(|listener| listener.tls && is_named(listener)) {
+                let who = if spec.listeners.is_empty() { "the gateway has no" } else { "the Selector names no" };
+                let what = format!("{who} listener that ends TLS, so the certificate is of no use");
+                report.add(UNSUPPORTED_VALUE, &field, what);
+            }
             None
         }
     }

@@ -62,6 +62,8 @@ labels! {
         NotImplemented => "not-implemented",
         /// An expectation other than 100-continue.
         ExpectationFailed => "expectation-failed",
+        /// The host is not one that this connection is for: another certificate serves it, or its clients have to show one.
+        Misdirected => "misdirected",
         /// An access policy says no.
         Denied => "denied",
         /// The rule is broken in the configuration.
@@ -96,6 +98,44 @@ labels! {
         ClientGone => "client-gone",
         /// The gateway's own fault.
         Internal => "internal",
+    }
+}
+
+labels! {
+    /// How a TLS handshake ended: the label `result` of `lockgate_tls_handshakes_total`.
+    Handshake {
+        /// It was done in full.
+        Full => "full",
+        /// It resumed an earlier session.
+        Resumed => "resumed",
+        /// No certificate serves the host that the client asked for.
+        NoCertificate => "no-certificate",
+        /// The certificate of the host, or who may have issued those of its clients, cannot be used.
+        BrokenCertificate => "broken-certificate",
+        /// The client showed no certificate that verifies.
+        ClientCertificate => "client-certificate",
+        /// Client and gateway have no version, cipher suite or protocol in common.
+        Incompatible => "incompatible",
+        /// What came is no TLS, or breaks its rules.
+        Malformed => "malformed",
+        /// The client refused: it does not trust the certificate, for example.
+        ClientRefused => "client-refused",
+        /// It took too long.
+        Timeout => "timeout",
+        /// The client left in the middle.
+        Closed => "closed",
+    }
+}
+
+labels! {
+    /// The version that a TLS handshake agreed on.
+    TlsVersion {
+        /// None.
+        None => "-",
+        /// TLS 1.2.
+        V1_2 => "TLSv1.2",
+        /// TLS 1.3.
+        V1_3 => "TLSv1.3",
     }
 }
 

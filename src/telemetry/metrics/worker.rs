@@ -9,12 +9,12 @@ use prometheus::proto::MetricType;
 
 use super::cells::{Block, Buckets, PerWorker};
 use super::family::{Family, Source, Spec, Sum};
-use super::labels::Refusal;
+use super::labels::{Handshake, Refusal, TlsVersion};
 
 /// Counters of one worker.
 pub struct WorkerMetrics {
     buckets: Arc<Buckets>,
-    /// Words: queue length, open tunnels, refusals by reason, then the histogram of waits.
+    /// Words: queue length, open tunnels, refusals by reason, TLS handshakes by result and version, then the histogram of waits.
     block: Block,
 }
 
@@ -49,14 +49,15 @@ struct Busy {
 const QUEUED: usize = 0;
 const TUNNELS: usize = 1;
 const REFUSED: usize = 2;
-const WAITS: usize = REFUSED + Refusal::ALL.len();
+const HANDSHAKES: usize = REFUSED + Refusal::ALL.len();
+const WAITS: usize = HANDSHAKES + Handshake::ALL.len() * TlsVersion::ALL.len();
 const OPEN: usize = 0;
 const ACCEPTED: usize = 1;
 
 /// Two scrapers in the same second would otherwise see the ratio of a moment.
 const BUSY_WINDOW: Duration = Duration::from_secs(1);
 
-static WORKER_SPECS: [Spec; 6] = [
+static WORKER_SPECS: [Spec; 7] = [
     Spec {
         name: "lockgate_requests_refused_total",
         help: "Requests that no backend answered, by reason.",
@@ -68,6 +69,12 @@ static WORKER_SPECS: [Spec; 6] = [
         help: "Open tunnels: connections that have changed to another protocol, such as WebSocket.",
         kind: MetricType::GAUGE,
         labels: &[],
+    },
+    Spec {
+        name: "lockgate_tls_handshakes_total",
+        help: "TLS handshakes with clients, by how they ended and the version agreed on.",
+        kind: MetricType::COUNTER,
+        labels: &["result", "version"],
     },
     Spec {
         name: "lockgate_queue_length",
@@ -110,6 +117,11 @@ static LISTENER_SPECS: [Spec; 2] = [
     },
 ];
 
+/// The word of a kind of handshakes.
+const fn handshake(result: Handshake, version: TlsVersion) -> usize {
+    HANDSHAKES + result as usize * TlsVersion::ALL.len() + version as usize
+}
+
 // === impl WorkerMetrics ===
 
 impl WorkerMetrics {
@@ -126,6 +138,11 @@ impl WorkerMetrics {
     /// Such a connection has ended.
     pub fn tunnel_closed(&self) {
         self.block.add(TUNNELS, -1);
+    }
+
+    /// One TLS handshake that ended.
+    pub fn handshake(&self, result: Handshake, version: TlsVersion) {
+        self.block.add(handshake(result, version), 1);
     }
 
     /// A request begins to wait for a place.
@@ -213,9 +230,17 @@ impl Source for Workers {
 
     fn gather(&self) -> Vec<Family> {
         let mut families = WORKER_SPECS.each_ref().map(Spec::family);
-        let [refused, tunnels, length, wait, ratio, busy] = &mut families;
+        let [refused, tunnels, handshakes, length, wait, ratio, busy] = &mut families;
         for reason in Refusal::ALL {
             refused.push(&[reason.as_str()], self.total(REFUSED + *reason as usize));
+        }
+        for (result, version) in
+            Handshake::ALL.iter().flat_map(|result| TlsVersion::ALL.iter().map(move |v| (result, v)))
+        {
+            // Only what agreed on a version has one.
+            if matches!(result, Handshake::Full | Handshake::Resumed) != (*version == TlsVersion::None) {
+                handshakes.push(&[result.as_str(), version.as_str()], self.total(handshake(*result, *version)));
+            }
         }
         tunnels.push(&[], self.total(TUNNELS));
         length.push(&[], self.total(QUEUED));

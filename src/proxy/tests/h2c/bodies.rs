@@ -176,7 +176,7 @@ async fn trailers_pass_both_ways() {
     let origin = Origin::start(None, |mut call: Call| async move {
         let (_, trailers) = call.read().await;
         let trailers = trailers.unwrap();
-        assert_eq!(trailers.keys().collect::<Vec<_>>(), ["x-sum"], "framing has no place in trailers");
+        assert_eq!(trailers.keys().collect::<Vec<_>>(), ["x-sum"], "framing and identity have no place in trailers");
         let mut stream = call.begin(&[("content-type", "application/grpc")]);
         stream.send_data(Bytes::from_static(b"message"), false).unwrap();
         let mut trailers = HeaderMap::new();
@@ -189,7 +189,7 @@ async fn trailers_pass_both_ways() {
     let mut client = gateway.connect().await;
     let head =
         "POST /S/M HTTP/1.1\r\nhost: a\r\nte: trailers\r\nconnection: te, close\r\ntransfer-encoding: chunked\r\n";
-    client.write(&format!("{head}trailer: x-sum\r\n\r\n1\r\na\r\n0\r\nx-sum: 5\r\ncontent-length: 7\r\n\r\n")).await;
+    client.write(&format!("{head}trailer: x-sum, client-cert\r\n\r\n1\r\na\r\n0\r\nx-sum: 5\r\ncontent-length: 7\r\nclient-cert: x\r\n\r\n")).await;
     let answer = client.rest().await;
     assert!(answer.contains("\r\n\r\n7\r\nmessage\r\n0\r\n"), "{answer}");
     let (_, trailers) = answer.split_once("\r\n0\r\n").unwrap();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Namespace, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
@@ -17,6 +17,7 @@ use crate::ir::{self, ObjectName};
 use crate::source::index::{Content, Kind, Object};
 use crate::source::kube::guard::Guard;
 use crate::source::kube::status::Seen;
+use crate::source::secrets::Material;
 
 /// The label that the API server itself puts on every namespace.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
@@ -50,6 +51,12 @@ pub(super) trait Observed:
     /// What is known of the kind without reading it, where that is something.
     fn stand_in(namespace: Option<&str>) -> Option<Object> {
         let _ = namespace;
+        None
+    }
+
+    /// What stands for the one object that is watched where it may not be read.
+    fn denied(name: ObjectName) -> Option<Object> {
+        let _ = name;
         None
     }
 
@@ -207,6 +214,38 @@ impl Observed for ReferenceGrant {
 
     fn object(self) -> Object {
         self.into()
+    }
+}
+
+impl Observed for Secret {
+    const KIND: Kind = Kind::Secret;
+
+    fn api(client: &Client, namespace: Option<&str>) -> Api<Guard<Self>> {
+        namespaced(client, namespace)
+    }
+
+    fn object(self) -> Object {
+        (&self).into()
+    }
+
+    fn denied(name: ObjectName) -> Option<Object> {
+        Some(Object { name, content: Content::Secret(Material::Denied) })
+    }
+}
+
+impl Observed for ConfigMap {
+    const KIND: Kind = Kind::ConfigMap;
+
+    fn api(client: &Client, namespace: Option<&str>) -> Api<Guard<Self>> {
+        namespaced(client, namespace)
+    }
+
+    fn object(self) -> Object {
+        (&self).into()
+    }
+
+    fn denied(name: ObjectName) -> Option<Object> {
+        Some(Object { name, content: Content::ConfigMap(Material::Denied) })
     }
 }
 

@@ -7,6 +7,8 @@ use crate::source::index::Content;
 use crate::source::kube::feed;
 use crate::source::kube::mock::{self, Server, failure};
 use crate::source::kube::status::Statuses;
+use crate::source::secrets::Material;
+use k8s_openapi::api::core::v1::Secret;
 
 /// What this thread logs, as text.
 #[derive(Clone, Default)]
@@ -373,4 +375,62 @@ async fn a_watch_ends_with_its_receiver() {
     let served: JoinHandle<()> = tokio::spawn(async move { server.list().await.items("10", &[]) });
     task.join_next().await.unwrap().unwrap();
     served.await.unwrap();
+}
+
+/// A watch of the Secret `n/s`.
+fn start_named() -> Fixture {
+    let (client, server) = mock::pair();
+    let (sender, batches) = feed::channel();
+    let links = Links { hooks: Arc::new(()), health: Arc::default(), statuses: Arc::new(Statuses::default()) };
+    let mut task = JoinSet::new();
+    let scope = Scope { namespace: Some("n".to_owned()), name: Some("s".to_owned()) };
+    task.spawn(Watch::<Secret>::new(0, &client, scope, sender, &links).run());
+    Fixture { server, batches, links, task }
+}
+
+fn secret() -> Value {
+    json!({"metadata": {"name": "s", "namespace": "n", "uid": "u", "resourceVersion": "1"}})
+}
+
+fn is_denied(change: &Change) -> bool {
+    matches!(change, Change::Apply(Object { content: Content::Secret(Material::Denied), .. }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_may_no_longer_be_read_is_denied_and_comes_back() {
+    let mut fixture = start_named();
+    fixture.server.list().await.items("1", &[secret()]);
+    assert_eq!(fixture.batch().await, (vec!["s".to_owned()], vec![], true));
+    // One odd answer is not believed.
+    let lost = Instant::now();
+    while fixture.batches.is_empty() {
+        fixture.server.next().await.fail(403, "Forbidden", 0);
+    }
+    assert!(lost.elapsed() >= GRACE, "{:?}", lost.elapsed());
+    let batch = fixture.batches.recv().await.unwrap();
+    assert!(matches!(&batch.changes[..], [Change::Delete(..), denied] if is_denied(denied)), "{:?}", batch.changes);
+    // Permitted again, it is there, or it is not.
+    let answer = |call: mock::Call, items: &[Value]| {
+        if call.is_watch() { call.fail(410, "Expired", 0) } else { call.items("2", items) }
+    };
+    while fixture.batches.is_empty() {
+        let call = fixture.server.next().await;
+        answer(call, &[]);
+    }
+    assert_eq!(fixture.batch().await, (vec![], vec!["s".to_owned()], true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_may_not_be_read_is_denied_at_once() {
+    let (logged, _guard) = Logged::begin();
+    let mut fixture = start_named();
+    fixture.server.list().await.fail(403, "Forbidden", 0);
+    let batch = fixture.batches.recv().await.unwrap();
+    assert!(batch.listed && matches!(&batch.changes[..], [denied] if is_denied(denied)), "{:?}", batch.changes);
+    let log = logged.take();
+    assert!(log.contains("missing permission: list secrets s in namespace n"), "{log}");
+    let asked = Instant::now();
+    fixture.server.list().await.items("1", &[secret()]);
+    assert!(asked.elapsed() <= OPTIONAL * 2, "{:?}", asked.elapsed());
+    assert_eq!(fixture.batch().await, (vec!["s".to_owned()], vec![], true));
 }

@@ -1,0 +1,252 @@
+//! How a TLS stream comes to be, and what is known of its client then.
+//!
+//! What handshakes run with is chosen by the client's first message from the snapshot of that moment. A connection keeps
+//! what it was made with; whether it still is good for a request is judged when the request comes ([`Secured::serves`]).
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::header::HeaderValue;
+use rustls::pki_types::CertificateDer;
+use rustls::server::{Accepted, Acceptor};
+use rustls::{HandshakeKind, ProtocolVersion};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::StartHandshake;
+use tokio_rustls::server::TlsStream;
+
+use super::Worker;
+use crate::ir::{self, ClientCertificates, Tls};
+use crate::publish::{End, Snapshot, Terminator};
+use crate::routing::{ListenerIndex, host};
+use crate::telemetry::metrics::{Handshake, TlsVersion};
+
+/// Bytes of a client's first message: more than one record, for keys that quantum computers do not break are long.
+const HELLO: usize = 2048;
+/// Bytes that it may have: no honest one comes near.
+const MAX_HELLO: usize = 64 << 10;
+/// A record with the fatal alert `unrecognized_name` (RFC 6066, section 3), in the clear as nothing is agreed on yet.
+const UNRECOGNIZED_NAME: [u8; 7] = [0x15, 3, 3, 0, 2, 2, 112];
+
+/// The protocols to agree on by ALPN (RFC 7301), the best first.
+pub const PROTOCOLS: [&[u8]; 1] = [b"http/1.1"];
+
+/// What is known of a client connection for its TLS.
+pub(super) struct Secured {
+    /// The host that the client asked for, in its one form; empty where it asked for none.
+    host: Box<str>,
+    /// What was asked of the client.
+    clients: Option<ClientCertificates>,
+    /// The client's certificate as the value of `Client-Cert` (RFC 9440, section 2.1), if it showed one.
+    certificate: Option<HeaderValue>,
+}
+
+/// What a request finds out about its connection.
+pub(super) enum Standing<'a> {
+    /// It may go on, with the client's certificate if the host asks for one.
+    Serves(Option<&'a HeaderValue>),
+    /// Another connection is needed (RFC 9110, section 15.5.20).
+    Misdirected(&'static str),
+}
+
+impl Secured {
+    /// Whether the connection is good for a request to `host` that `selector` takes, or would if one of its rules did.
+    fn serves(
+        &self,
+        snapshot: &Snapshot,
+        listener: ListenerIndex,
+        host: &str,
+        selector: &ir::Selector,
+    ) -> Standing<'_> {
+        let is_own = *host == *self.host;
+        if is_own && !snapshot.asks_clients() {
+            return Standing::Serves(None);
+        }
+        let now = snapshot.terminator(listener, host);
+        let source = |of: Option<&Terminator>| of.and_then(Terminator::certificate).cloned();
+        let same = || source(now).is_some() && source(now) == source(snapshot.terminator(listener, &self.host));
+        if !is_own && !same() {
+            return Standing::Misdirected("another certificate serves the host");
+        }
+        // What the hostname asks of clients now, whatever it asked of when the connection was made.
+        let asked = now.and_then(Terminator::clients);
+        let own = match &selector.tls {
+            Some(Tls::Terminate(own)) => own.clients.as_ref(),
+            Some(Tls::Passthrough) => None,
+            None => asked,
+        };
+        for wanted in [asked, own].into_iter().flatten() {
+            if Some(wanted) != self.clients.as_ref() {
+                return Standing::Misdirected("the host asks other certificates of its clients");
+            }
+        }
+        Standing::Serves(own.and(self.certificate.as_ref()))
+    }
+}
+
+/// Whether a connection, with TLS or without, is good for a request.
+pub(super) fn standing<'a>(
+    secured: Option<&'a Secured>,
+    snapshot: &Snapshot,
+    listener: ListenerIndex,
+    host: &str,
+    selector: &ir::Selector,
+) -> Standing<'a> {
+    match secured {
+        Some(secured) => secured.serves(snapshot, listener, host, selector),
+        None => match selector.tls.as_ref().and_then(Tls::termination).and_then(|tls| tls.clients.as_ref()) {
+            Some(ClientCertificates { required: true, .. }) => {
+                Standing::Misdirected("the host asks certificates of its clients, which need TLS")
+            }
+            _ => Standing::Serves(None),
+        },
+    }
+}
+
+/// Why there is no TLS stream.
+enum Failed {
+    /// The client left without a byte, as probes do.
+    Silent,
+    /// For this reason.
+    Because(Handshake),
+}
+
+impl From<io::Error> for Failed {
+    fn from(error: io::Error) -> Self {
+        let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        Self::Because(tls.map_or(Handshake::Closed, kind_of))
+    }
+}
+
+fn kind_of(error: &rustls::Error) -> Handshake {
+    match error {
+        rustls::Error::NoCertificatesPresented | rustls::Error::InvalidCertificate(_) => Handshake::ClientCertificate,
+        rustls::Error::PeerIncompatible(_) | rustls::Error::NoApplicationProtocol => Handshake::Incompatible,
+        rustls::Error::AlertReceived(_) => Handshake::ClientRefused,
+        _ => Handshake::Malformed,
+    }
+}
+
+/// Does the handshake in the time that a connection has for its first request's head. Counts how it ended.
+pub(super) async fn accept(
+    worker: &Rc<Worker>,
+    stream: TcpStream,
+    listener: ListenerIndex,
+) -> Option<(TlsStream<TcpStream>, Secured)> {
+    let watched = worker.watchdog.watch(worker.stage_limits());
+    let mut heard = false;
+    let outcome = {
+        let mut handshake = pin!(shake(worker, stream, listener, &mut heard));
+        poll_fn(|cx| match handshake.as_mut().poll(cx) {
+            Poll::Pending if watched.conn().poll_expired(cx) => Poll::Ready(None),
+            polled => polled.map(Some),
+        })
+        .await
+    };
+    let failed = match outcome {
+        Some(Ok((stream, secured))) => {
+            let session = stream.get_ref().1;
+            let kind = match session.handshake_kind() {
+                Some(HandshakeKind::Resumed) => Handshake::Resumed,
+                _ => Handshake::Full,
+            };
+            let version = match session.protocol_version() {
+                Some(ProtocolVersion::TLSv1_2) => TlsVersion::V1_2,
+                _ => TlsVersion::V1_3,
+            };
+            worker.metrics.handshake(kind, version);
+            return Some((stream, secured));
+        }
+        Some(Err(failed)) => failed,
+        None if heard => Failed::Because(Handshake::Timeout),
+        None => Failed::Silent,
+    };
+    if let Failed::Because(reason) = failed {
+        tracing::debug!(%reason, "TLS handshake failed");
+        worker.metrics.handshake(reason, TlsVersion::None);
+    }
+    None
+}
+
+async fn shake(
+    worker: &Rc<Worker>,
+    mut stream: TcpStream,
+    listener: ListenerIndex,
+    heard: &mut bool,
+) -> Result<(TlsStream<TcpStream>, Secured), Failed> {
+    let accepted = hello(&mut stream, heard).await?;
+    // A name that is none of a host is that of no Selector.
+    let host = match accepted.client_hello().server_name().map(host::parse) {
+        Some(Ok(parsed)) => parsed.host.into(),
+        Some(Err(_)) | None => Box::default(),
+    };
+    let snapshot = worker.snapshot();
+    let terminator = match snapshot.end(listener, &host) {
+        Some(End::Here(terminator)) => Arc::clone(terminator),
+        Some(End::Backend) | None => return refuse(&mut stream, Handshake::NoCertificate).await,
+    };
+    let Some(config) = terminator.config.clone() else {
+        return refuse(&mut stream, Handshake::BrokenCertificate).await;
+    };
+    let clients = terminator.clients().cloned();
+    let stream = StartHandshake::from_parts(accepted, stream).into_stream(config).await?;
+    let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    let certificate = shown.and_then(field_value);
+    Ok((stream, Secured { host, clients, certificate }))
+}
+
+/// Reads the client's first message.
+async fn hello(stream: &mut TcpStream, heard: &mut bool) -> Result<Accepted, Failed> {
+    let mut acceptor = Acceptor::default();
+    let mut bytes = Vec::with_capacity(HELLO);
+    let mut taken = 0;
+    loop {
+        if stream.read_buf(&mut bytes).await? == 0 {
+            return Err(if *heard { Failed::Because(Handshake::Closed) } else { Failed::Silent });
+        }
+        *heard = true;
+        while taken < bytes.len() {
+            let mut rest = &bytes[taken..];
+            taken += acceptor.read_tls(&mut rest)?;
+            match acceptor.accept() {
+                Ok(Some(accepted)) => return Ok(accepted),
+                Ok(None) if bytes.len() <= MAX_HELLO => {}
+                Ok(None) => return Err(Failed::Because(Handshake::Malformed)),
+                Err((error, mut alert)) => {
+                    let mut record = Vec::new();
+                    if alert.write_all(&mut record).is_ok() {
+                        send_last(stream, &record).await;
+                    }
+                    return Err(Failed::Because(kind_of(&error)));
+                }
+            }
+        }
+    }
+}
+
+async fn refuse<T>(stream: &mut TcpStream, reason: Handshake) -> Result<T, Failed> {
+    send_last(stream, &UNRECOGNIZED_NAME).await;
+    Err(Failed::Because(reason))
+}
+
+/// Sends an alert. A client that does not take it learns from the closing connection.
+async fn send_last(stream: &mut TcpStream, record: &[u8]) {
+    if stream.write_all(record).await.is_ok() {
+        let _ = stream.shutdown().await;
+    }
+}
+
+/// A certificate as a Byte Sequence of structured fields (RFC 8941, section 3.3.5).
+fn field_value(certificate: &CertificateDer<'_>) -> Option<HeaderValue> {
+    let mut text = String::with_capacity(certificate.len() * 4 / 3 + 6);
+    text.push(':');
+    STANDARD.encode_string(certificate, &mut text);
+    text.push(':');
+    HeaderValue::try_from(text).ok()
+}
