@@ -92,7 +92,7 @@ async fn probes_follow_the_lifecycle() {
 #[tokio::test]
 async fn metrics_are_shown() {
     let ports = Ports::open();
-    ports.parts.metrics.unmatched().record(0, &http::Method::GET, 404, std::time::Duration::ZERO);
+    ports.parts.metrics.unmatched().record(0, &http::Method::GET, 404, Duration::ZERO);
     let metrics = ports.public("GET", "/metrics").await;
     assert_eq!(metrics.status, 200);
     assert!(metrics.head.contains("content-type: text/plain; version=0.0.4"), "{}", metrics.head);
