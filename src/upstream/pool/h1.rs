@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::header::{self, HeaderMap, HeaderValue};
 use http::{Request, Response};
 use http_body::Body;
 use hyper::client::conn::http1;
@@ -209,8 +210,9 @@ where
     /// Sends a request; then waits for the head of its answer.
     pub(super) fn send(
         &mut self,
-        request: Request<B>,
+        mut request: Request<B>,
     ) -> impl Future<Output = Result<Response<Received>, SendError<B>>> {
+        join_cookies(request.headers_mut());
         let answer = self.send.try_send_request(request);
         async move {
             match answer.await {
@@ -221,6 +223,52 @@ where
                     None => SendError::Broken(error.into_error().into()),
                 }),
             }
+        }
+    }
+}
+
+/// Makes one line of `Cookie` of several, which HTTP/2 allows and servers of HTTP/1.1 need not know (RFC 9113, section
+/// 8.2.3; RFC 6265, section 5.4).
+fn join_cookies(headers: &mut HeaderMap) {
+    // Most requests repeat no field at all.
+    if headers.len() == headers.keys_len() {
+        return;
+    }
+    let mut lines = headers.get_all(header::COOKIE).iter();
+    let (Some(first), Some(second)) = (lines.next(), lines.next()) else { return };
+    let mut joined = first.as_bytes().to_vec();
+    for line in std::iter::once(second).chain(lines) {
+        joined.extend_from_slice(b"; ");
+        joined.extend_from_slice(line.as_bytes());
+    }
+    // Parts of values make a value.
+    if let Ok(joined) = HeaderValue::from_maybe_shared(Bytes::from(joined)) {
+        headers.insert(header::COOKIE, joined);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cookies_are_joined_in_their_order_and_with_their_bytes() {
+        for (lines, expected) in [
+            (&["a=1"][..], &["a=1"][..]),
+            (&["a=1", "b=2"], &["a=1; b=2"]),
+            (&["a=1; b= 2", "c=\"x y\"", "d"], &["a=1; b= 2; c=\"x y\"; d"]),
+            (&[], &[]),
+        ] {
+            let mut headers = HeaderMap::new();
+            for name in ["x-twice", "x-twice"] {
+                headers.append(name, HeaderValue::from_static("1"));
+            }
+            for line in lines {
+                headers.append(header::COOKIE, HeaderValue::from_static(line));
+            }
+            join_cookies(&mut headers);
+            assert_eq!(headers.get_all(header::COOKIE).iter().collect::<Vec<_>>(), expected);
+            assert_eq!(headers.get_all("x-twice").iter().count(), 2);
         }
     }
 }
