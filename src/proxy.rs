@@ -15,6 +15,7 @@ mod forward;
 mod head;
 mod headers;
 mod https;
+mod incoming;
 mod io;
 mod mirror;
 pub mod preview;
@@ -135,6 +136,8 @@ pub struct Worker {
     server: http1::Builder,
     /// Where bytes pass through on their way through a tunnel.
     scratch: RefCell<Box<[u8]>>,
+    http2: h2::server::Builder,
+    date: connection::Date,
     random: RefCell<Random>,
     snapshot: RefCell<Held>,
     generation: Cell<u64>,
@@ -160,6 +163,8 @@ impl Worker {
             copies: Cell::new(0),
             server: connection::h1::server(&shared.settings.limits),
             scratch: RefCell::new(vec![0; tunnel::BUFFER].into_boxed_slice()),
+            http2: connection::h2::server(&shared.settings.limits),
+            date: connection::Date::default(),
             random: RefCell::new(Random::new(seed.rotate_left(32))),
             generation: Cell::new(snapshot.generation),
             snapshot: RefCell::new(Held::new(snapshot)),
@@ -204,7 +209,7 @@ impl Worker {
         let watchdog = Rc::clone(&self.watchdog);
         let lifecycle = Arc::clone(&self.shared.lifecycle);
         tokio::task::spawn_local(async move {
-            watchdog.run(|| lifecycle.phase() >= Phase::Draining).await;
+            watchdog.run(|| lifecycle.phase()).await;
         });
         for listener in listeners {
             tokio::task::spawn_local(accept::accept(Rc::clone(&self), listener, handover.clone()));

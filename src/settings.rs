@@ -205,6 +205,28 @@ pub struct Limits {
     /// Bytes of a request's body where the rule sets no limit of its own; more is 413. Absent is no limit.
     #[schemars(with = "Option<String>")]
     pub max_body_bytes: Option<ByteSize>,
+    /// Connections of HTTP/2.
+    pub http2: Http2,
+}
+
+/// What one client connection of HTTP/2 takes in.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Http2 {
+    /// Requests at a time.
+    pub max_concurrent_streams: u32,
+    /// Bytes of one request's body that are taken in before its backend reads them.
+    #[schemars(with = "String")]
+    pub stream_window: ByteSize,
+    /// The same for all requests of a connection together.
+    #[schemars(with = "String")]
+    pub connection_window: ByteSize,
+    /// Requests that may be reset, by the client or because of it, before their answer began. A tenth comes back each
+    /// second, and one with each answer that is sent whole; who needs more is sent away.
+    pub max_resets: u32,
+    /// Frames that carry nothing of a request: settings, pings, priorities, window updates, resets, unknown ones. A tenth
+    /// comes back each second, and some with each request and each piece of an answer.
+    pub max_control_frames: u32,
 }
 
 /// How long clients may take; `0s` is no limit.
@@ -305,6 +327,7 @@ impl Settings {
         require(self.limits.max_headers > 0, "limits.maxHeaders: at least 1");
         require(self.limits.max_header_bytes.get() >= 256, "limits.maxHeaderBytes: at least 256");
         require(self.limits.max_uri_bytes.get() > 0, "limits.maxUriBytes: at least 1");
+        self.limits.http2.problems().for_each(|problem| require(false, problem));
         require(
             self.admin.operator_address.ip().is_loopback(),
             "admin.operatorAddress: must be a loopback address, for whoever reaches it operates the gateway",
@@ -336,6 +359,9 @@ impl Settings {
 fn websocket() -> Vec<UpgradeProtocol> {
     "websocket".parse().into_iter().collect()
 }
+
+/// The largest window of HTTP/2 (RFC 9113, section 6.9.1).
+const MAX_WINDOW: u64 = (1 << 31) - 1;
 
 /// More threads than any machine has cores; a slip of the finger ends here, not in the system's limits.
 const MAX_WORKERS: usize = 1024;
@@ -370,7 +396,37 @@ impl Default for Limits {
             max_headers: 100,
             max_uri_bytes: ByteSize::new(8 << 10),
             max_body_bytes: None,
+            http2: Http2::default(),
         }
+    }
+}
+
+impl Default for Http2 {
+    fn default() -> Self {
+        Self {
+            max_concurrent_streams: 100,
+            stream_window: ByteSize::new(64 << 10),
+            connection_window: ByteSize::new(1 << 20),
+            max_resets: 200,
+            max_control_frames: 1000,
+        }
+    }
+}
+
+impl Http2 {
+    /// What no connection can run with, as `field: reason`.
+    fn problems(&self) -> impl Iterator<Item = &'static str> {
+        let windows = |least: u64, window: &ByteSize| (least..=MAX_WINDOW).contains(&window.get());
+        [
+            (self.max_concurrent_streams > 0, "limits.http2.maxConcurrentStreams: at least 1"),
+            (windows(1 << 10, &self.stream_window), "limits.http2.streamWindow: from 1Ki to 2147483647"),
+            // Every connection begins with this (RFC 9113, section 6.9.2).
+            (windows(65_535, &self.connection_window), "limits.http2.connectionWindow: from 65535 to 2147483647"),
+            (self.max_resets > 0, "limits.http2.maxResets: at least 1"),
+            (self.max_control_frames >= 100, "limits.http2.maxControlFrames: at least 100"),
+        ]
+        .into_iter()
+        .filter_map(|(holds, problem)| (!holds).then_some(problem))
     }
 }
 

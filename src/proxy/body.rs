@@ -1,18 +1,17 @@
 //! Bodies on their way: the request's to a backend, the answer's to the client.
 
 use std::cell::Cell;
-use std::io::ErrorKind;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 
 use super::connection::Client;
 use super::exchange::Exchange;
 use super::headers;
+use super::incoming::{Broken, Incoming};
 use super::mirror::Tee;
 use super::tunnel::Agreed;
 use crate::ir::UpstreamLimits;
@@ -121,14 +120,14 @@ impl Body for RequestBody {
                     mirror.push(data);
                 }
             }
-            Poll::Ready(Some(Err(error))) => body.fail(broken_upload(error)),
+            Poll::Ready(Some(Err(Broken { reason, .. }))) => body.fail(*reason),
             Poll::Ready(None) => body.complete(),
             Poll::Pending => {}
         }
         if body.incoming.is_end_stream() {
             body.complete();
         }
-        polled.map(|frame| frame.map(|result| result.map_err(Into::into)))
+        polled.map(|frame| frame.map(|result| result.map_err(|broken| broken.error)))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -145,15 +144,6 @@ impl Body for RequestBody {
             Source::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
             Source::Client(body) => body.incoming.size_hint(),
         }
-    }
-}
-
-/// Why a request's body ended early: its framing is wrong, or the client left.
-fn broken_upload(error: &hyper::Error) -> Refusal {
-    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<std::io::Error>());
-    match cause.map(std::io::Error::kind) {
-        Some(ErrorKind::InvalidInput | ErrorKind::InvalidData) => Refusal::BadRequest,
-        _ => Refusal::ClientGone,
     }
 }
 

@@ -1,6 +1,9 @@
 //! One client connection from accept to close.
 
+mod date;
 pub(super) mod h1;
+pub(super) mod h2;
+mod sniff;
 
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
@@ -9,8 +12,12 @@ use std::sync::Arc;
 
 use tokio::net::TcpStream;
 
+pub(super) use self::date::Date;
+use self::sniff::First;
+
 use super::Worker;
 use super::headers::Peer;
+use super::io::Replayed;
 use super::proxy_protocol::{self, Missing};
 use super::tls::{self, Secured};
 use super::tunnel::Tunnel;
@@ -30,31 +37,73 @@ pub(super) struct Local {
     pub https_redirect: Option<u16>,
 }
 
-/// A client connection, as its requests see it.
+/// A client connection, as its requests see it; with HTTP/2 one for each stream.
 pub(super) struct Client {
     /// Who is at the other end.
-    pub peer: Peer,
+    pub peer: Rc<Peer>,
     /// The listener that it came in on.
     pub local: Local,
     /// What is known for its TLS, if the gateway ends that.
-    pub secured: Option<Box<Secured>>,
+    pub secured: Option<Rc<Secured>>,
     watched: Watched,
     held: RefCell<Option<RequestGuard>>,
     /// The gateway asked the client to leave: what it still sends must not become a reset.
     linger: Cell<bool>,
     /// What begins when the connection has ended as HTTP.
     tunnel: RefCell<Option<Tunnel>>,
+    /// The connection of a stream.
+    connection: Option<Rc<Client>>,
 }
 
 impl Client {
+    fn new(worker: &Worker, peer: Peer, local: Local, secured: Option<Rc<Secured>>) -> Self {
+        Self {
+            peer: Rc::new(peer),
+            local,
+            secured,
+            watched: worker.watchdog.watch(worker.stage_limits()),
+            held: RefCell::default(),
+            linger: Cell::new(false),
+            tunnel: RefCell::default(),
+            connection: None,
+        }
+    }
+
+    /// A stream of a connection.
+    fn stream(connection: &Rc<Self>, watched: Watched) -> Self {
+        Self {
+            peer: Rc::clone(&connection.peer),
+            local: connection.local,
+            secured: connection.secured.clone(),
+            watched,
+            held: RefCell::default(),
+            linger: Cell::new(false),
+            tunnel: RefCell::default(),
+            connection: Some(Rc::clone(connection)),
+        }
+    }
+
     /// The state that the watchdog looks at.
     pub(super) fn conn(&self) -> &Rc<Conn> {
         self.watched.conn()
     }
 
-    /// Keeps a request counted as in flight until the connection has ended.
-    pub(super) fn hold_until_closed(&self, guard: RequestGuard) {
-        *self.held.borrow_mut() = Some(guard);
+    /// An answer has been handed over whole, or has broken off. After the last one of a connection the drain has to wait
+    /// until the connection has ended: its last bytes are still on their way.
+    pub(super) fn exchange_ended(&self, guard: Option<RequestGuard>, is_last: bool) {
+        match &self.connection {
+            None => {
+                self.conn().end_exchange();
+                if is_last {
+                    *self.held.borrow_mut() = guard;
+                }
+            }
+            // The last bytes of a stream may wait for its client's window.
+            Some(connection) => {
+                let holder = if is_last { connection } else { self };
+                *holder.held.borrow_mut() = guard;
+            }
+        }
     }
 
     /// Has the connection go on as a tunnel after its answer.
@@ -123,28 +172,28 @@ pub(super) async fn serve_told(
 /// Does the TLS handshake of a connection and serves it to its end.
 pub(super) async fn serve_tls(worker: Rc<Worker>, stream: TcpStream, peer: Peer, local: Local, counted: Counted) {
     if let Some((stream, secured)) = tls::accept(&worker, stream, local.index).await {
-        let client = client(&worker, peer, local, Some(Box::new(secured)));
-        h1::serve(worker, stream, client).await;
+        let is_h2 = stream.get_ref().1.alpn_protocol() == Some(tls::HTTP2);
+        let client = Rc::new(Client::new(&worker, peer, local, Some(Rc::new(secured))));
+        if is_h2 {
+            Box::pin(h2::serve(worker, stream, client)).await;
+        } else {
+            h1::serve(worker, stream, client).await;
+        }
     }
     drop(counted);
 }
 
 /// Serves a connection to its end.
-pub(super) async fn serve(worker: Rc<Worker>, stream: TcpStream, peer: Peer, local: Local, counted: Counted) {
-    let client = client(&worker, peer, local, None);
-    h1::serve(worker, stream, client).await;
+/// Serves a connection to its end.
+pub(super) async fn serve(worker: Rc<Worker>, mut stream: TcpStream, peer: Peer, local: Local, counted: Counted) {
+    let client = Rc::new(Client::new(&worker, peer, local, None));
+    match sniff::first(&mut stream, client.conn()).await {
+        First::Http1(bytes) => h1::serve(worker, Replayed::new(bytes, stream), client).await,
+        // In a box, for connections of HTTP/1.1 are not to pay for what they do not use.
+        First::Http2(bytes) => Box::pin(h2::serve(worker, Replayed::new(bytes, stream), client)).await,
+        First::Slow => worker.metrics.refused(Refusal::HeaderTimeout),
+        First::Nothing => {}
+    }
     drop(counted);
 }
-
-fn client(worker: &Worker, peer: Peer, local: Local, secured: Option<Box<Secured>>) -> Rc<Client> {
-    let watched = worker.watchdog.watch(worker.stage_limits());
-    Rc::new(Client {
-        peer,
-        local,
-        secured,
-        watched,
-        held: RefCell::default(),
-        linger: Cell::new(false),
-        tunnel: RefCell::default(),
-    })
 }

@@ -86,6 +86,7 @@ pub(super) fn status(reason: Refusal) -> StatusCode {
         Refusal::HeaderTimeout | Refusal::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
         Refusal::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Refusal::UriTooLong => StatusCode::URI_TOO_LONG,
+        Refusal::Flood => StatusCode::TOO_MANY_REQUESTS,
         Refusal::ExpectationFailed => StatusCode::EXPECTATION_FAILED,
         Refusal::HeadersTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
         Refusal::InvalidRule | Refusal::InvalidBackend | Refusal::Internal => StatusCode::INTERNAL_SERVER_ERROR,

@@ -129,12 +129,6 @@ impl Drop for Exchange {
             self.worker.metrics.refused(reason);
         }
         self.record();
-        self.client.conn().end_exchange();
-        if self.closing
-            && let Some(guard) = self.guard.take()
-        {
-            // The last bytes are still on their way: the drain has to wait until the connection has ended.
-            self.client.hold_until_closed(guard);
-        }
+        self.client.exchange_ended(self.guard.take(), self.closing);
     }
 }

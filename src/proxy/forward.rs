@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Body as _;
 
 use super::Worker;
 use super::body::{Download, RequestBody, ResponseBody, Upload};
 use super::connection::Client;
 use super::error::Failure;
+use super::incoming::Incoming;
 use super::mirror::Tee;
 use super::tunnel::{Agreed, Silence};
 use super::upgrade::Wanted;

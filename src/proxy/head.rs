@@ -1,6 +1,6 @@
 //! What a request's head must be before anything is looked up.
 
-use http::header::{self, HeaderValue};
+use http::header::{self, HeaderMap, HeaderValue};
 use http::request::Parts;
 use http::{Method, Version};
 
@@ -40,4 +40,19 @@ pub(super) fn authority(parts: &Parts, max_uri: u64) -> Result<String, Failure> 
         None if parts.version <= Version::HTTP_10 => Ok(String::new()),
         None => Err(Failure::because(Refusal::NoHost, "there is no Host")),
     }
+}
+
+/// Refuses a head with more than `most` fields, as the reader of HTTP/1.1 does. Cookies count as one, for clients of HTTP/2
+/// may send each as a field of its own (RFC 9113, section 8.2.3).
+pub(super) fn count_fields(headers: &HeaderMap, most: usize) -> Result<(), Failure> {
+    if headers.len() <= most {
+        return Ok(());
+    }
+    let cookies = headers.get_all(header::COOKIE).iter().count();
+    let fields = headers.len() - cookies.saturating_sub(1);
+    if fields > most {
+        let detail = format!("there are {fields} header fields, at most {most}");
+        return Err(Failure::because(Refusal::HeadersTooLarge, detail));
+    }
+    Ok(())
 }

@@ -8,7 +8,7 @@ use std::time::{Instant, SystemTime};
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
 use http::{Request, Response, StatusCode, Version};
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Body as _;
 use hyper::upgrade::OnUpgrade;
 
 use super::Worker;
@@ -20,6 +20,7 @@ use super::exchange::Exchange;
 use super::forward::{self, Outbound};
 use super::head;
 use super::headers::{self, REQUEST_ID};
+use super::incoming::Incoming;
 use super::target::{self, RequestTarget};
 use super::tls::{self, Standing};
 use super::upgrade::{self, Asked, Wanted};
@@ -36,6 +37,7 @@ pub(super) async fn handle(
     client: Rc<Client>,
     request: Request<Incoming>,
 ) -> Response<ResponseBody> {
+    let is_h2 = request.version() == Version::HTTP_2;
     client.conn().begin_exchange(ir::Timeouts::default().idle);
     let mut exchange = Exchange::begin(&worker, &client, request.method());
     let id = headers::request_id(request.headers(), client.peer.trusted, || worker.random());
@@ -59,10 +61,16 @@ pub(super) async fn handle(
         client.go_on_as(exchange.switch(agreed));
         return response;
     }
-    if leave || exchange.asks_switch() {
-        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-    }
-    let closing = response.headers().contains_key(header::CONNECTION);
+    let closing = if is_h2 {
+        // A stream's failure is no reason to end its connection, and its leaving is said by GOAWAY.
+        response.headers_mut().remove(header::CONNECTION);
+        leave
+    } else {
+        if leave || exchange.asks_switch() {
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        response.headers().contains_key(header::CONNECTION)
+    };
     if closing {
         client.linger();
     }
@@ -179,7 +187,11 @@ async fn answer(
 
 /// Refuses heads that are ambiguous or not served, and brings `Host` into its one form. Gives the authority.
 fn judge_head(worker: &Worker, parts: &mut http::request::Parts) -> Result<String, Failure> {
-    let authority = head::authority(parts, worker.shared.settings.limits.max_uri_bytes.get())?;
+    let limits = &worker.shared.settings.limits;
+    if parts.version == Version::HTTP_2 {
+        head::count_fields(&parts.headers, limits.max_headers)?;
+    }
+    let authority = head::authority(parts, limits.max_uri_bytes.get())?;
     // hyper answers 100 when the backend begins to take the body; the backend must not do it too.
     parts.headers.remove(header::EXPECT);
     // RFC 9112, section 3.2.2: the authority of an absolute target replaces Host.

@@ -3,6 +3,7 @@
 mod filters;
 mod h2c;
 mod harness;
+mod http2;
 mod mirrors;
 mod preview;
 mod proxy_protocol;

@@ -34,8 +34,11 @@ const MAX_HELLO: usize = 64 << 10;
 /// A record with the fatal alert `unrecognized_name` (RFC 6066, section 3), in the clear as nothing is agreed on yet.
 const UNRECOGNIZED_NAME: [u8; 7] = [0x15, 3, 3, 0, 2, 2, 112];
 
+/// HTTP/2 in ALPN (RFC 9113, section 3.2).
+pub(super) const HTTP2: &[u8] = b"h2";
+
 /// The protocols to agree on by ALPN (RFC 7301), the best first.
-pub const PROTOCOLS: [&[u8]; 1] = [b"http/1.1"];
+pub const PROTOCOLS: [&[u8]; 2] = [HTTP2, b"http/1.1"];
 
 /// What is known of a client connection for its TLS.
 pub(super) struct Secured {

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::Held;
-use crate::lifecycle::Holder;
+use crate::lifecycle::{Holder, Phase};
 use crate::routing::RuleKey;
 
 /// Time between two sweeps: how late a deadline may be noticed.
@@ -31,6 +31,10 @@ pub(super) enum Stage {
     Head,
     /// A request is being served.
     Exchange,
+    /// Streams of HTTP/2 are open, each of which has a state of its own.
+    Streams,
+    /// The client has been asked to leave, and nothing is being served.
+    Leaving,
 }
 
 /// The state of one client connection, shared by its IO, its service and the sweep.
@@ -48,6 +52,9 @@ pub(super) struct Conn {
     /// Once the connection has changed to another protocol.
     tunnel: RefCell<Option<Box<TunnelName>>>,
     limits: StageLimits,
+    protocol: Cell<&'static str>,
+    /// Whether to wake the task when the gateway begins to leave.
+    waits_for_leave: Cell<bool>,
     clock: Rc<Cell<u64>>,
 }
 
@@ -123,20 +130,22 @@ impl Watchdog {
             rule: RefCell::default(),
             tunnel: RefCell::default(),
             limits,
+            protocol: Cell::new("http/1.1"),
+            waits_for_leave: Cell::new(false),
             clock: Rc::clone(&self.clock),
         });
         let key = conns.insert(Rc::clone(&conn));
         Watched { conn, watchdog: Rc::clone(self), key }
     }
 
-    /// Sweeps for ever, while there are connections. `closing` tells whether idle connections are to go.
-    pub(super) async fn run(&self, closing: impl Fn() -> bool) {
+    /// Sweeps for ever, while there are connections. `phase` tells the gateway's.
+    pub(super) async fn run(&self, phase: impl Fn() -> Phase) {
         loop {
             if self.conns.borrow().is_empty() {
                 self.wanted.notified().await;
             }
             tokio::time::sleep(SWEEP).await;
-            self.sweep(closing());
+            self.sweep(phase());
         }
     }
 
@@ -146,7 +155,7 @@ impl Watchdog {
         let holder = |conn: &Conn| {
             let (route, protocol) = match &*conn.tunnel.borrow() {
                 Some(tunnel) => (tunnel.route.clone(), tunnel.protocol.to_string().into()),
-                None => (conn.route(), "http/1.1".into()),
+                None => (conn.route(), conn.protocol.get().into()),
             };
             Holder {
                 route,
@@ -159,16 +168,17 @@ impl Watchdog {
         conns.iter().filter(|(_, conn)| conn.stage() == Stage::Exchange).map(|(_, conn)| holder(conn)).collect()
     }
 
-    /// Wakes every connection whose time is over.
-    pub(super) fn sweep(&self, closing: bool) {
+    /// Wakes every connection whose time is over: in [`Phase::Draining`] that of idle ones is.
+    pub(super) fn sweep(&self, phase: Phase) {
         let now = self.tick();
+        let (leaving, closing) = (phase.asks_to_leave(), phase >= Phase::Draining);
         for (_, conn) in self.conns.borrow().iter() {
             let over = now.saturating_sub(conn.since_ms.get()) >= conn.limit_ms.get();
             if !conn.expired.get() && (over || (closing && conn.stage.get() == Stage::Idle)) {
                 conn.expired.set(true);
-                if let Some(waker) = conn.waker.borrow_mut().take() {
-                    waker.wake();
-                }
+                conn.wake();
+            } else if leaving && conn.waits_for_leave.take() {
+                conn.wake();
             }
         }
     }
@@ -213,7 +223,8 @@ impl Conn {
             Stage::Exchange => self.since_ms.set(self.clock.get()),
             Stage::New | Stage::Idle => self.enter(Stage::Head, self.limits.header),
             // The time for a head runs from its first byte, however slowly the others drip in.
-            Stage::Head => {}
+            // In HTTP/2 bytes of a connection say nothing of its streams.
+            Stage::Head | Stage::Streams | Stage::Leaving => {}
         }
     }
 
@@ -284,6 +295,40 @@ impl Conn {
         self.expired.get()
     }
 
+    /// What the client turned out to speak.
+    pub(super) fn speaks(&self, protocol: &'static str) {
+        self.protocol.set(protocol);
+    }
+
+    /// Enters a stage that may last for `limit`, unless it is in it; zero is no limit.
+    pub(super) fn stay(&self, stage: Stage, limit: Duration) {
+        if self.stage.get() != stage {
+            self.enter(stage, limit);
+        }
+    }
+
+    /// How long it may stay in a stage.
+    pub(super) fn limits(&self) -> StageLimits {
+        self.limits
+    }
+
+    /// The worker's clock in milliseconds.
+    pub(super) fn now_ms(&self) -> u64 {
+        self.clock.get()
+    }
+
+    /// Wakes the task when the gateway begins to leave.
+    pub(super) fn wait_for_leave(&self) {
+        self.waits_for_leave.set(true);
+    }
+
+    /// Wakes the task that waits for the stage's end.
+    pub(super) fn wake(&self) {
+        if let Some(waker) = self.waker.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+
     fn enter(&self, stage: Stage, for_at_most: Duration) {
         self.stage.set(stage);
         self.since_ms.set(self.clock.get());
@@ -338,7 +383,7 @@ mod tests {
         let watchdog = Watchdog::new();
         let sweeper = Rc::clone(&watchdog);
         tokio::select! {
-            () = sweeper.run(|| false) => unreachable!("a sweeper never ends"),
+            () = sweeper.run(|| Phase::Serving) => unreachable!("a sweeper never ends"),
             () = test(watchdog) => {}
         }
     }
@@ -396,7 +441,7 @@ mod tests {
         idle.conn().begin_exchange(Duration::ZERO);
         idle.conn().end_exchange();
         busy.conn().begin_exchange(Duration::ZERO);
-        watchdog.sweep(true);
+        watchdog.sweep(Phase::Draining);
         assert_eq!([&new, &idle, &busy].map(|w| w.conn().expired.get()), [false, true, false]);
     }
 }

@@ -134,6 +134,13 @@ fn settings_that_cannot_work_are_named() {
     settings.tls.default_certificate.secret = Some("no-namespace".to_owned());
     settings.tls.default_certificate.key_file = Some("/key".into());
     settings.tls.cipher_suites = vec!["TLS_RSA_WITH_RC4_128_MD5".to_owned()];
+    settings.limits.http2 = Http2 {
+        max_concurrent_streams: 0,
+        stream_window: ByteSize::new(1 << 31),
+        connection_window: ByteSize::new(65_534),
+        max_resets: 0,
+        max_control_frames: 99,
+    };
     let problems = settings.problems();
     for field in [
         "workers",
@@ -145,6 +152,11 @@ fn settings_that_cannot_work_are_named() {
         "tls.cipherSuites",
         "tls.defaultCertificate:",
         "tls.defaultCertificate.secret",
+        "limits.http2.maxConcurrentStreams",
+        "limits.http2.streamWindow",
+        "limits.http2.connectionWindow",
+        "limits.http2.maxResets",
+        "limits.http2.maxControlFrames",
     ] {
         assert!(problems.iter().any(|problem| problem.starts_with(field)), "{field} not in {problems:?}");
     }

@@ -22,6 +22,7 @@ use http::{Request, Response};
 use http_body::Body;
 
 use self::account::{Account, Purpose};
+pub use self::h2::{H2Body, keep_trailers};
 pub use self::received::Received;
 pub use self::switched::{Switched, Switching};
 use super::balance::{Random, choose};

@@ -6,11 +6,13 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 
+use http::Request;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 
 use super::Client;
+use crate::proxy::incoming::Incoming;
 use crate::proxy::io::{ClientIo, Stream, linger};
 use crate::proxy::watchdog::Stage;
 use crate::proxy::{Worker, service};
@@ -37,8 +39,9 @@ pub(super) async fn serve<S: Stream>(worker: Rc<Worker>, stream: S, client: Rc<C
     let io = ClientIo::new(stream, Rc::clone(client.conn()));
     let service = {
         let (worker, client) = (Rc::clone(&worker), Rc::clone(&client));
-        service_fn(move |request| {
+        service_fn(move |request: Request<hyper::body::Incoming>| {
             let (worker, client) = (Rc::clone(&worker), Rc::clone(&client));
+            let request = request.map(Incoming::from);
             async move { Ok::<_, Infallible>(service::handle(worker, client, request).await) }
         })
     };

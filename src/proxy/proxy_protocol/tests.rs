@@ -7,6 +7,7 @@ use tokio::net::TcpListener;
 use tokio::time::Instant;
 
 use super::*;
+use crate::lifecycle::Phase;
 use crate::proxy::watchdog::{SWEEP, StageLimits, Watchdog};
 
 const IPV4: [u8; 12] = [203, 0, 113, 7, 192, 0, 2, 1, 0xdc, 0x04, 0x20, 0xfb];
@@ -203,7 +204,7 @@ async fn exchange<F: Future<Output = ()>>(
     let sweeper = Rc::clone(&watchdog);
     tokio::select! {
         (result, ()) = async { tokio::join!(reading, write(client)) } => result,
-        () = sweeper.run(|| false) => unreachable!("a sweeper never ends"),
+        () = sweeper.run(|| Phase::Serving) => unreachable!("a sweeper never ends"),
     }
 }
 

@@ -561,7 +561,9 @@ async fn read_body(stream: &mut TcpStream, bytes: &mut Vec<u8>, head: &str) -> O
     let done = |bytes: &[u8]| match &length {
         Some(Ok(length)) => (bytes.len() >= *length).then_some(*length),
         _ if lower.contains("transfer-encoding: chunked") => {
-            bytes.windows(5).position(|w| w == b"0\r\n\r\n").map(|at| at + 5)
+            let last = if bytes.starts_with(b"0\r\n") { 0 } else { find(bytes, 0, b"\r\n0\r\n")? + 2 };
+            // With trailers or without.
+            find(bytes, last, b"\r\n\r\n").map(|at| at + 4)
         }
         _ => Some(0),
     };
@@ -573,4 +575,9 @@ async fn read_body(stream: &mut TcpStream, bytes: &mut Vec<u8>, head: &str) -> O
             return None;
         }
     }
+}
+
+/// Where `text` begins, not before `from`.
+fn find(bytes: &[u8], from: usize, text: &[u8]) -> Option<usize> {
+    bytes[from..].windows(text.len()).position(|window| window == text).map(|at| from + at)
 }

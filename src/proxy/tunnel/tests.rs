@@ -13,7 +13,7 @@ const SILENCE: Silence = Silence { whole: Duration::from_hours(1), half: Duratio
 fn tunnel(early: &'static [u8], buffer: usize) -> (DuplexStream, DuplexStream, oneshot::Receiver<End>) {
     let watchdog = Watchdog::new();
     let sweeper = Rc::clone(&watchdog);
-    tokio::task::spawn_local(async move { sweeper.run(|| false).await });
+    tokio::task::spawn_local(async move { sweeper.run(|| crate::lifecycle::Phase::Serving).await });
     let (client, near_client) = duplex(buffer);
     let (backend, near_backend) = duplex(buffer);
     let (told, end) = oneshot::channel();

@@ -96,6 +96,8 @@ labels! {
         Aborted => "aborted",
         /// The client went away first.
         ClientGone => "client-gone",
+        /// A connection of HTTP/2 had more resets or frames without use than it may have.
+        Flood => "flood",
         /// The gateway's own fault.
         Internal => "internal",
     }

@@ -21,7 +21,9 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use self::connect::Terms;
-pub(super) use self::stream::{Link, ReceivedBody};
+pub use self::message::keep_trailers;
+pub use self::stream::H2Body;
+pub(super) use self::stream::Link;
 use super::AcquireError;
 use super::account::{Account, Permit, Waiting};
 use crate::ir::UpstreamLimits;

@@ -14,7 +14,7 @@ pub enum Received {
     /// Over HTTP/1.1.
     H1(Incoming),
     /// Over HTTP/2.
-    H2(h2::ReceivedBody),
+    H2(h2::H2Body),
 }
 
 impl Body for Received {

@@ -59,8 +59,8 @@ fn absolute(target: &Uri, authority: Authority) -> Option<Uri> {
     Uri::from_parts(parts).ok()
 }
 
-/// Leaves of a request's trailers those that may be sent.
-pub(super) fn request_trailers(trailers: &mut HeaderMap) {
+/// Leaves of trailers those that may be sent (RFC 9113, section 8.1).
+pub fn keep_trailers(trailers: &mut HeaderMap) {
     remove(trailers, &CONNECTION_FIELDS);
     remove(trailers, &NOT_IN_TRAILERS);
 }
@@ -151,7 +151,7 @@ mod tests {
         for name in ["content-length", "transfer-encoding", "host", "authorization", "cookie", "x-sum"] {
             trailers.insert(HeaderName::try_from(name).unwrap(), HeaderValue::from_static("1"));
         }
-        request_trailers(trailers);
+        keep_trailers(trailers);
         assert_eq!(trailers.keys().collect::<Vec<_>>(), ["x-sum"]);
     }
 }

@@ -200,7 +200,7 @@ async fn has_capacity(stream: &mut SendStream<Bytes>) -> bool {
 
 fn end_with(stream: &mut SendStream<Bytes>, mut trailers: HeaderMap) -> Result<(), ::h2::Error> {
     stream.reserve_capacity(0);
-    message::request_trailers(&mut trailers);
+    message::keep_trailers(&mut trailers);
     if trailers.is_empty() { stream.send_data(Bytes::new(), true) } else { stream.send_trailers(trailers) }
 }
 
@@ -209,19 +209,27 @@ fn received(response: Response<RecvStream>) -> Response<Received> {
     if !stream.is_end_stream() {
         message::announce_trailers(&mut parts.headers);
     }
-    let left = if stream.is_end_stream() { Some(0) } else { message::content_length(&parts.headers) };
-    Response::from_parts(parts, Received::H2(ReceivedBody { stream, left, data_ended: false }))
+    let body = H2Body::new(stream, &parts.headers);
+    Response::from_parts(parts, Received::H2(body))
 }
 
-/// An answer's body. Its stream's window opens as it is read.
-pub struct ReceivedBody {
+/// A body that comes on a stream. The stream's window opens as it is read.
+pub struct H2Body {
     stream: RecvStream,
     /// Bytes to come, where the head says how many. The crate sees to it that they do.
     left: Option<u64>,
     data_ended: bool,
 }
 
-impl Body for ReceivedBody {
+impl H2Body {
+    /// The body of a message with this head.
+    pub fn new(stream: RecvStream, headers: &HeaderMap) -> Self {
+        let left = if stream.is_end_stream() { Some(0) } else { message::content_length(headers) };
+        Self { stream, left, data_ended: false }
+    }
+}
+
+impl Body for H2Body {
     type Data = Bytes;
     type Error = ::h2::Error;
 

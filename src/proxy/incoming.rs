@@ -1,0 +1,134 @@
+//! A request's body as its client sends it.
+
+use std::cell::{Cell, RefCell};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use h2::RecvStream;
+use http::HeaderMap;
+use http::header;
+use http_body::{Body, Frame, SizeHint};
+
+use crate::telemetry::metrics::Refusal;
+use crate::upstream::pool::{BodyError, H2Body};
+
+/// A body that comes from a client.
+pub(super) enum Incoming {
+    /// Over HTTP/1.1.
+    H1(hyper::body::Incoming),
+    /// On a stream of HTTP/2.
+    H2(Box<Stream>),
+}
+
+/// A body on a stream, and who has to be told when somebody begins to read it.
+pub(super) struct Stream {
+    body: H2Body,
+    expectation: Option<Rc<Expectation>>,
+}
+
+/// What became of a client's `Expect: 100-continue`.
+#[derive(Debug, Default)]
+pub(super) struct Expectation {
+    is_wanted: Cell<bool>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Expectation {
+    /// Whether somebody has begun to read the body, once; else the task is woken then.
+    pub(super) fn poll_wanted(&self, cx: &Context<'_>) -> bool {
+        if self.is_wanted.take() {
+            return true;
+        }
+        *self.waker.borrow_mut() = Some(cx.waker().clone());
+        false
+    }
+
+    fn want(&self) {
+        self.is_wanted.set(true);
+        if let Some(waker) = self.waker.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+}
+
+impl Incoming {
+    /// The body of a request with this head, and what its client waits for before it sends it.
+    pub(super) fn stream(stream: RecvStream, headers: &HeaderMap) -> (Self, Option<Rc<Expectation>>) {
+        let expects = headers.get(header::EXPECT).is_some_and(|v| v.as_bytes().eq_ignore_ascii_case(b"100-continue"));
+        let expectation = expects.then(Rc::default);
+        let body = H2Body::new(stream, headers);
+        (Self::H2(Box::new(Stream { body, expectation: expectation.clone() })), expectation)
+    }
+}
+
+impl From<hyper::body::Incoming> for Incoming {
+    fn from(body: hyper::body::Incoming) -> Self {
+        Self::H1(body)
+    }
+}
+
+/// Why a body ended early.
+#[derive(Debug)]
+pub(super) struct Broken {
+    /// Whose fault it is: its framing is wrong, or the client left.
+    pub reason: Refusal,
+    /// What happened.
+    pub error: BodyError,
+}
+
+impl From<hyper::Error> for Broken {
+    fn from(error: hyper::Error) -> Self {
+        use std::io::{
+            Error,
+            ErrorKind::{InvalidData, InvalidInput},
+        };
+        let cause = std::error::Error::source(&error).and_then(|cause| cause.downcast_ref::<Error>());
+        let reason = match cause.map(Error::kind) {
+            Some(InvalidInput | InvalidData) => Refusal::BadRequest,
+            _ => Refusal::ClientGone,
+        };
+        Self { reason, error: error.into() }
+    }
+}
+
+impl From<h2::Error> for Broken {
+    fn from(error: h2::Error) -> Self {
+        // What the library found wrong with the body, such as another length than was announced.
+        let is_malformed = error.is_library() && error.is_reset();
+        let reason = if is_malformed { Refusal::BadRequest } else { Refusal::ClientGone };
+        Self { reason, error: error.into() }
+    }
+}
+
+impl Body for Incoming {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        match self.get_mut() {
+            Self::H1(body) => Pin::new(body).poll_frame(cx).map_err(Into::into),
+            Self::H2(stream) => {
+                if let Some(expectation) = stream.expectation.take() {
+                    expectation.want();
+                }
+                Pin::new(&mut stream.body).poll_frame(cx).map_err(Into::into)
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::H1(body) => body.is_end_stream(),
+            Self::H2(stream) => stream.body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::H1(body) => body.size_hint(),
+            Self::H2(stream) => stream.body.size_hint(),
+        }
+    }
+}
