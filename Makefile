@@ -10,8 +10,9 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 PACKAGES := containerd runc containernetworking-plugins iproute2 nftables openssl gcc g++ libc6-dev procps python3 curl
 PROGRAMS := containerd runc /usr/lib/cni/bridge ip nft openssl gcc g++ sysctl python3 curl
 CARGO_DENY := 0.20.2
+HTTPWG := 0.2.5
 
-.PHONY: help run test deps check fmt clippy doc deny unit drift fuzz e2e cluster cluster-down bench bench-subject
+.PHONY: help run test deps check fmt clippy doc deny unit drift h2-conformance fuzz e2e cluster cluster-down bench bench-subject
 
 help: ## Lists these targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 16
@@ -24,6 +25,7 @@ test: deps ## Everything CI checks, in the order of what fails soonest
 	$(MAKE) check
 	$(MAKE) unit
 	$(MAKE) drift
+	$(MAKE) h2-conformance
 	$(MAKE) fuzz
 	$(MAKE) e2e
 
@@ -49,6 +51,14 @@ unit: ## Tests that need no cluster
 drift: ## crds/ is what the code says
 	cargo build --locked --bin lockgate
 	diff -u <(cat crds/*.yaml) <($(TARGET)/debug/lockgate crds | grep -vxe ---) || { echo 'crds/ is not what `lockgate crds` prints' >&2; exit 1; }
+
+# The tests use io_uring, which some containers forbid.
+HTTPWG_BIN := $(abspath $(TARGET))/tools/bin/httpwg
+
+h2-conformance: deps ## The HTTP/2 tests of httpwg against the gateway; docs/http2.md
+	cargo build --locked --bin lockgate
+	@[ -x $(HTTPWG_BIN) ] || nice cargo install --quiet --locked httpwg-cli@$(HTTPWG) --root $(abspath $(TARGET))/tools --target-dir $(abspath $(TARGET))/tools/build
+	e2e/conformance/http2 $(TARGET)/debug/lockgate $(HTTPWG_BIN)
 
 # The flags are those of `cargo fuzz run --sanitizer none`; without a sanitizer a stable compiler will do. With nightly and cargo-fuzz
 # `cargo fuzz run TARGET` works too.
