@@ -21,6 +21,8 @@ use tracing_subscriber::{EnvFilter, Layer, Registry, fmt, reload};
 
 use self::queue::{Lines, Queue};
 
+/// What the HTTP/2 library tells of peers: anybody could fill the log with it.
+const OF_PEERS: &str = "h2::";
 /// Targets whose errors are left out: they tell of every request and every try, where the gateway's own line comes once.
 const REPEATS: [&str; 3] = ["kube_client::client", "kube_client::client::builder", "kube_runtime::watcher"];
 /// How long the end of the process waits for the last lines.
@@ -111,7 +113,8 @@ pub fn build(
         Format::Text => lines.boxed(),
         Format::Json => lines.json().flatten_event(true).boxed(),
     };
-    let said_once = filter_fn(|event| !REPEATS.contains(&event.target()) || *event.level() > Level::WARN);
+    let is_noise = |target: &str| REPEATS.contains(&target) || target.starts_with(OF_PEERS);
+    let said_once = filter_fn(move |event| !is_noise(event.target()) || *event.level() > Level::WARN);
     let subscriber = tracing_subscriber::registry().with(filter).with(lines.with_filter(said_once));
     Ok((subscriber, Logs { filter: handle, level: Mutex::new(settings.level.clone()), queue }))
 }
