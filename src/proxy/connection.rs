@@ -196,4 +196,3 @@ pub(super) async fn serve(worker: Rc<Worker>, mut stream: TcpStream, peer: Peer,
     }
     drop(counted);
 }
-}

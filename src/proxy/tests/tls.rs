@@ -2,6 +2,7 @@
 
 mod clients;
 mod handshakes;
+mod http2;
 mod sessions;
 
 use std::io;

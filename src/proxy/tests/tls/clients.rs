@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn asked(authority: &Authority, required: bool) -> ClientCertificates {
+pub(super) fn asked(authority: &Authority, required: bool) -> ClientCertificates {
     ClientCertificates { required, authorities: Ok(authority.authorities("clients")) }
 }
 
