@@ -101,4 +101,4 @@ bench: ## Benchmarks of the routing table and the compiler
 
 bench-subject: ## Prints how a side-by-side benchmark starts the gateway, with {placeholders}; docs/benchmarks.md
 	@cargo build --quiet --locked --release --bin lockgate
-	@echo "lockgate=env LOCKGATE=$(abspath $(TARGET))/release/lockgate $(abspath benches/subject) {http} {b1} {b2} {run} {routes}"
+	@echo "lockgate=env LOCKGATE=$(abspath $(TARGET))/release/lockgate $(abspath benches/subject) {http} {https} {cert} {key} {b1} {b2} {run} {routes}"
