@@ -184,7 +184,6 @@ pub(super) async fn serve_tls(worker: Rc<Worker>, stream: TcpStream, peer: Peer,
 }
 
 /// Serves a connection to its end.
-/// Serves a connection to its end.
 pub(super) async fn serve(worker: Rc<Worker>, mut stream: TcpStream, peer: Peer, local: Local, counted: Counted) {
     let client = Rc::new(Client::new(&worker, peer, local, None));
     match sniff::first(&mut stream, client.conn()).await {
