@@ -2,7 +2,9 @@
 //!
 //! It stands behind the gateway in the quickstart and in tests. Every path answers 200 with a JSON object that names the
 //! server and repeats the request; `/status/CODE`, `/delay/MS` (both may follow each other: `/delay/50/status/503`), `/bytes/N` and
-//! `/healthz` answer in special ways.
+//! `/healthz` answer in special ways. A WebSocket on `/ws` gets its messages back.
+
+mod websocket;
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -110,16 +112,26 @@ async fn connection(
     stream: TcpStream,
     server: Arc<Server>,
     mut closed: watch::Receiver<()>,
-    _open: mpsc::Sender<Infallible>,
+    open: mpsc::Sender<Infallible>,
 ) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "TCP_NODELAY");
     }
-    let service = service_fn(move |request| {
-        let server = Arc::clone(&server);
-        async move { Ok::<_, Infallible>(answer(&server, request).await) }
-    });
-    let mut http = pin!(http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service));
+    let service = {
+        let closed = closed.clone();
+        service_fn(move |mut request| {
+            let server = Arc::clone(&server);
+            let socket = websocket::accept(&mut request, &closed, &open);
+            async move {
+                match socket {
+                    Some(answered) => Ok::<_, Infallible>(answered),
+                    None => Ok(answer(&server, request).await),
+                }
+            }
+        })
+    };
+    let http = http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
+    let mut http = pin!(http.with_upgrades());
     let result = tokio::select! {
         result = http.as_mut() => result,
         _ = closed.changed() => {

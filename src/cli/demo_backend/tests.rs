@@ -1,6 +1,10 @@
+use futures::{SinkExt as _, StreamExt as _};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tokio_tungstenite::client_async;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
 use super::*;
 
@@ -104,4 +108,26 @@ async fn stops_accepting_and_finishes_what_is_in_flight() {
     busy.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("connection: close"), "{answer}");
     running.ended.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_websocket_gets_its_messages_back_and_is_told_of_the_end() {
+    let running = start().await;
+    let stream = TcpStream::connect(running.address).await.unwrap();
+    let (mut socket, _) = client_async("ws://a/ws", stream).await.unwrap();
+    for message in [Message::text("one"), Message::binary(vec![0_u8; 100_000])] {
+        socket.send(message.clone()).await.unwrap();
+        assert_eq!(socket.next().await.unwrap().unwrap(), message);
+    }
+    running.stop.send(()).unwrap();
+    let Some(Ok(Message::Close(Some(frame)))) = socket.next().await else { panic!("no close frame") };
+    assert_eq!(frame.code, CloseCode::Away);
+    drop(socket);
+    running.ended.await.unwrap();
+}
+
+#[tokio::test]
+async fn the_path_of_websockets_asks_others_to_upgrade() {
+    let (head, _) = get("/ws").await;
+    assert!(head.starts_with("HTTP/1.1 426 ") && head.contains("upgrade: websocket"), "{head}");
 }
