@@ -23,10 +23,10 @@ use serde::{Deserialize, Serialize};
 pub use self::action::{Action, BackendTold, EndpointTold, Endpoints};
 pub use self::filter::FilterTold;
 pub use self::question::{Asked, Question, QuestionError};
-use crate::ir::{FieldProblem, Finding, Fragment, Verdict};
+use crate::ir::{FieldProblem, Finding, Fragment, ObjectName, Rule, Verdict};
 use crate::proxy::preview::{self, Head, HeadLimits, Refused, Taken};
 use crate::routing::explain::{Explained, Explanation, Extent};
-use crate::routing::{Found, ListenerIndex, Now, Request, RouteTable, preflight};
+use crate::routing::{ListenerIndex, Now, Request, RouteTable, preflight};
 
 /// What of the gateway's settings a decision depends on.
 #[derive(Clone, Debug)]
@@ -218,6 +218,7 @@ impl<P> World<'_, P> {
                 answer.request.path.clone_from(&head.path);
                 match self.before(&asked, &head) {
                     Some(result) => answer.result = result,
+                    None if self.pass(&asked, &head, &mut answer) => {}
                     None => self.decide(&asked, &head, client_ip, extent, &mut answer),
                 }
             }
@@ -251,7 +252,7 @@ impl<P> World<'_, P> {
         let (action, result) = action::act(found.rule, taken, self.endpoints);
         answer.action = Some(action);
         answer.result = result;
-        answer.findings = self.findings(&found);
+        answer.findings = self.findings(&found.selector.origin.object, found.rule);
         answer.notes.extend(upgrade::notes(found.rule, &asked.parts, &self.gateway.upgrades));
         let status = wanted.and_then(|method| {
             let status = preview::preflight(found.rule, &method, request.headers)?;
@@ -282,14 +283,14 @@ impl<P> World<'_, P> {
         self.table.explain(listener, request, extent)
     }
 
-    fn findings(&self, found: &Found<'_, P>) -> Vec<Told> {
-        let (selector, route) = (&found.selector.origin.object, &found.rule.origin.object);
+    fn findings(&self, selector: &ObjectName, rule: &Rule) -> Vec<Told> {
+        let route = &rule.origin.object;
         let concerned = |verdict: &&Arc<Verdict>| match verdict.parent.as_ref() {
             Some(parent) => verdict.object == *route && parent == selector,
             None => verdict.kind == crate::ir::Kind::Selector && verdict.object == *selector,
         };
         let verdicts = self.fragment.into_iter().flat_map(|fragment| &fragment.verdicts).filter(concerned);
-        verdicts.flat_map(|verdict| told(verdict, found.rule.index)).collect()
+        verdicts.flat_map(|verdict| told(verdict, rule.index)).collect()
     }
 }
 

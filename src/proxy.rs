@@ -18,6 +18,7 @@ mod https;
 mod incoming;
 mod io;
 mod mirror;
+mod passthrough;
 pub mod preview;
 mod proxy_protocol;
 mod query;

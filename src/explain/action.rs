@@ -39,7 +39,7 @@ pub struct EndpointTold {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Action {
-    /// `forward`, `redirect`, `directResponse`, `preflight` or `invalid`.
+    /// `forward`, `passthrough`, `redirect`, `directResponse`, `preflight` or `invalid`.
     pub kind: String,
     /// The filters that apply, in their order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -131,6 +131,44 @@ pub(super) fn act(rule: &Rule, taken: Taken<'_>, endpoints: &dyn Endpoints) -> (
         }
     };
     (action, result)
+}
+
+/// What a rule does with a TLS connection that is passed through.
+pub(super) fn pass(rule: &Rule, endpoints: &dyn Endpoints) -> (Action, Outcome) {
+    let mut action = Action { kind: "passthrough".to_owned(), ..Action::default() };
+    let ir::Action::Forward(backends) = &rule.action else {
+        return (action, closed(Refusal::InvalidRule, "the rule is broken"));
+    };
+    action.load_balancing = Some(format!("{:?}", rule.load_balancing));
+    action.backends = told(backends, endpoints);
+    for backend in &mut action.backends {
+        // Nobody could read a status.
+        let refused = backend.refused.take();
+        backend.refused =
+            refused.map(|what| what.split_once(' ').map_or(what.clone(), |(_, reason)| reason.to_owned()));
+    }
+    let shares = action.backends.iter().filter(|backend| backend.weight > 0);
+    let (good, bad): (Vec<_>, Vec<_>) = shares.partition(|backend| backend.refused.is_none());
+    if good.is_empty() {
+        let reason = match bad.first() {
+            None => Refusal::InvalidRule,
+            Some(backend) if backend.cluster.is_some() => Refusal::NoEndpoints,
+            Some(_) => Refusal::InvalidBackend,
+        };
+        return (action, closed(reason, "no backend can take it"));
+    }
+    let names: Vec<&str> = good.iter().filter_map(|backend| backend.cluster.as_deref()).collect();
+    let mut summary = format!("TLS is passed through to {}, which answers", names.join(", "));
+    for backend in bad {
+        let _ = write!(summary, "; {} % closed: {}", backend.percent, backend.refused.as_deref().unwrap_or_default());
+    }
+    (action, Outcome { kind: Kind::Forward, status: None, reason: None, summary })
+}
+
+/// The result of a TLS connection that no backend gets.
+pub(super) fn closed(reason: Refusal, why: &str) -> Outcome {
+    let summary = format!("the TLS connection is closed: {why}");
+    Outcome { kind: Kind::Refused, status: None, reason: Some(reason.as_str().to_owned()), summary }
 }
 
 /// What a rule does with a preflight that its filter answers: none of its backends hears of it.

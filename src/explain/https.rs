@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Asked, Kind, Outcome, World};
+use super::{Answer, Asked, Kind, Outcome, World, action};
 use crate::ir::{ClientCertificates, Finding, Selector, Tls, Verdict};
 use crate::proxy::preview::{self, Head, Refused};
 use crate::routing::ListenerIndex;
@@ -35,6 +35,25 @@ impl<P> World<'_, P> {
             let selector = self.table.selectors().nth(position)?;
             Some((&**selector, selector.tls.as_ref()?))
         })
+    }
+
+    /// Tells of a connection that is passed through; whether it is.
+    pub(super) fn pass(&self, asked: &Asked, head: &Head, answer: &mut Answer) -> bool {
+        let ends_tls = self.gateway.listeners.get(asked.listener).is_some_and(|listener| listener.tls);
+        let Some((selector, Tls::Passthrough)) = self.decides(asked, head).filter(|_| ends_tls) else { return false };
+        let name = &selector.origin.object;
+        let Some(rule) = selector.rules.first() else {
+            answer.result = action::closed(Refusal::NoRoute, &format!("no Route is attached to Selector {name}"));
+            return true;
+        };
+        let (action, result) = action::pass(rule, self.endpoints);
+        (answer.action, answer.result) = (Some(action), result);
+        answer.findings = self.findings(name, rule);
+        answer.notes.push(format!(
+            "Selector {name} passes TLS through, by Route {}: nothing but the host is looked at",
+            rule.origin.object
+        ));
+        true
     }
 
     fn handshake(&self, asked: &Asked, head: &Head) -> Option<Outcome> {
@@ -74,6 +93,9 @@ impl<P> World<'_, P> {
         notes: &mut Vec<String>,
     ) -> Option<Refused> {
         let listener = self.gateway.listeners.get(asked.listener)?;
+        if selector.tls == Some(Tls::Passthrough) {
+            return Some(Refused::because(Refusal::Misdirected, "the Selector passes TLS through"));
+        }
         let own = selector.tls.as_ref().and_then(Tls::termination).and_then(|tls| tls.clients.as_ref());
         if !listener.tls {
             let required = own.is_some_and(|own| own.required);

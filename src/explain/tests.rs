@@ -215,9 +215,17 @@ fn what_tls_makes_of_a_request_is_told() {
         selector("b", "tls: {secretName: s, clientCertificates: {caSecretName: s}}"),
         selector("c", "tls: {secretName: none}"),
         selector("d", "priority: 0"),
+        selector("p", "tls: {mode: Passthrough}").replace(
+            "filters: [{type: DirectResponse, directResponse: {status: 204}}]",
+            "backends: [{host: 10.0.0.1, port: 443}]",
+        ),
+        selector("q", "tls: {mode: Passthrough}"),
     ]
     .concat();
     for (url, status, reason) in [
+        ("https://p.test/any?thing", None, None),
+        ("http://p.test/", Some(404), Some("no-selector")),
+        ("https://q.test/", None, Some("invalid-rule")),
         ("https://a.test/", Some(204), None),
         ("http://a.test/", Some(204), None),
         ("https://b.test/", Some(204), None),
@@ -233,6 +241,14 @@ fn what_tls_makes_of_a_request_is_told() {
     let summary = secure(&manifests, "http://a.test:8082/x?y").result.summary;
     assert_eq!(summary, "answered with 308: listener redirecting redirects to https://a.test:8443/x?y");
     assert_eq!(secure(&manifests, "https://b.test/").notes, ["the client has to show a certificate"]);
+    let passed = secure(&manifests, "https://p.test/x");
+    assert_eq!(passed.result.summary, "TLS is passed through to 10.0.0.1:443, which answers");
+    assert_eq!(
+        passed.notes,
+        ["Selector test/p passes TLS through, by Route test/p: nothing but the host is looked at"]
+    );
+    let refused = &secure(&manifests, "https://q.test/").findings[0];
+    assert!(refused.message.starts_with("spec.rules[0].filters: is not allowed where TLS is passed"), "{refused:?}");
 }
 
 #[test]

@@ -16,21 +16,31 @@ pub enum Protocol {
     Http1,
     /// HTTP/2 without TLS, begun with prior knowledge (RFC 9113, section 3.3).
     H2c,
+    /// What clients and endpoints have agreed on, of which the gateway sees nothing.
+    Opaque,
 }
 
-/// What a Cluster stands for; names it across tables.
+/// What a Cluster stands for; names it across tables. Another protocol is another Cluster, so that no connection
+/// outlives the change and none is used for what it was not made for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum ClusterId {
-    /// A port of a Service.
+pub struct ClusterId {
+    /// Where its endpoints are.
+    pub place: ClusterPlace,
+    /// What they are spoken to in.
+    pub protocol: Protocol,
+}
+
+/// Where the endpoints of a Cluster are.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ClusterPlace {
+    /// At a port of a Service.
     Service {
         /// The Service.
         service: ObjectName,
         /// The number of the Service's port.
         port: u16,
-        /// What the port speaks: another protocol is another Cluster, so that no connection outlives the change.
-        protocol: Protocol,
     },
-    /// A host and port outside the cluster.
+    /// At a host and port outside the cluster.
     Host {
         /// An IP address or a DNS name.
         host: Arc<str>,
@@ -40,12 +50,19 @@ pub enum ClusterId {
 }
 
 impl ClusterId {
+    /// A port of a Service.
+    pub const fn service(service: ObjectName, port: u16, protocol: Protocol) -> Self {
+        Self { place: ClusterPlace::Service { service, port }, protocol }
+    }
+
+    /// A host and port that are spoken to in HTTP/1.1.
+    pub fn host(host: impl Into<Arc<str>>, port: u16) -> Self {
+        Self { place: ClusterPlace::Host { host: host.into(), port }, protocol: Protocol::Http1 }
+    }
+
     /// What the Cluster's endpoints are spoken to in.
     pub const fn protocol(&self) -> Protocol {
-        match self {
-            Self::Service { protocol, .. } => *protocol,
-            Self::Host { .. } => Protocol::Http1,
-        }
+        self.protocol
     }
 }
 
@@ -53,19 +70,20 @@ impl fmt::Display for ClusterId {
     /// `namespace/service:port` or `host:port`: the `cluster` label of metrics, whose series go on when the protocol
     /// of a port changes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Service { service, port, .. } => write!(f, "{service}:{port}"),
-            Self::Host { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Self::Host { host, port } => write!(f, "{host}:{port}"),
+        match &self.place {
+            ClusterPlace::Service { service, port } => write!(f, "{service}:{port}"),
+            ClusterPlace::Host { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            ClusterPlace::Host { host, port } => write!(f, "{host}:{port}"),
         }
     }
 }
 
 impl Serialize for ClusterId {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.protocol() {
+        match self.protocol {
             Protocol::Http1 => serializer.collect_str(self),
             Protocol::H2c => serializer.collect_str(&format_args!("{self} h2c")),
+            Protocol::Opaque => serializer.collect_str(&format_args!("{self} opaque")),
         }
     }
 }

@@ -18,8 +18,9 @@ use self::sniff::First;
 use super::Worker;
 use super::headers::Peer;
 use super::io::Replayed;
+use super::passthrough;
 use super::proxy_protocol::{self, Missing};
-use super::tls::{self, Secured};
+use super::tls::{self, Accepted, Secured};
 use super::tunnel::Tunnel;
 use super::watchdog::{Conn, Watched};
 use crate::lifecycle::RequestGuard;
@@ -171,14 +172,18 @@ pub(super) async fn serve_told(
 
 /// Does the TLS handshake of a connection and serves it to its end.
 pub(super) async fn serve_tls(worker: Rc<Worker>, stream: TcpStream, peer: Peer, local: Local, counted: Counted) {
-    if let Some((stream, secured)) = tls::accept(&worker, stream, local.index).await {
-        let is_h2 = stream.get_ref().1.alpn_protocol() == Some(tls::HTTP2);
-        let client = Rc::new(Client::new(&worker, peer, local, Some(Rc::new(secured))));
-        if is_h2 {
-            Box::pin(h2::serve(worker, stream, client)).await;
-        } else {
-            h1::serve(worker, stream, client).await;
+    match tls::accept(&worker, stream, local.index).await {
+        Some(Accepted::Ended(stream, secured)) => {
+            let is_h2 = stream.get_ref().1.alpn_protocol() == Some(tls::HTTP2);
+            let client = Rc::new(Client::new(&worker, peer, local, Some(secured)));
+            if is_h2 {
+                Box::pin(h2::serve(worker, stream, client)).await;
+            } else {
+                h1::serve(worker, stream, client).await;
+            }
         }
+        Some(Accepted::Passed(stream, passed)) => Box::pin(passthrough::serve(&worker, stream, passed)).await,
+        None => {}
     }
     drop(counted);
 }

@@ -1,6 +1,7 @@
 //! Attempts: choose a backend, an endpoint and a connection, send, and try again where that is safe.
 
 use std::future::poll_fn;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -244,20 +245,16 @@ impl<'a> Attempts<'a> {
 
     fn connect_failed(&mut self, pool: &EndpointPool<RequestBody>, error: AcquireError) -> Result<Attempt, Failure> {
         let addr = pool.endpoint.addr;
-        let (reason, detail) = match error {
-            AcquireError::Connect(error) => (Refusal::ConnectFailed, format!("{addr}: {error}")),
-            AcquireError::ConnectTimeout => (Refusal::ConnectTimeout, addr.to_string()),
-            AcquireError::Overloaded => return Err(Failure::because(Refusal::Overloaded, addr)),
-            AcquireError::AcquireTimeout => return Err(Failure::because(Refusal::PoolTimeout, addr)),
-        };
-        tracing::debug!(cluster = %self.cluster.id, detail, "connecting failed");
+        let failure = unconnected(addr, error);
+        if !is_unreachable(&failure) {
+            return Err(failure);
+        }
+        tracing::debug!(cluster = %self.cluster.id, detail = failure.detail, "connecting failed");
         self.tried.push(pool.endpoint.uid);
-        let wanted = self.rule.retry.as_ref().filter(|r| r.on.contains(&RetryOn::ConnectFailure));
-        let most = wanted.map_or(MAX_CONNECTS, |retry| MAX_CONNECTS.max(retry.attempts as usize + 1));
-        if self.connects < most && self.local.has_other(&self.tried) {
+        if self.connects < max_connects(self.rule) && self.local.has_other(&self.tried) {
             return Ok(Attempt::Again(RetryReason::ConnectFailure));
         }
-        Err(Failure::because(reason, detail))
+        Err(failure)
     }
 
     /// The connection broke after the request was begun and before an answer came.
@@ -422,6 +419,27 @@ impl<'a> Attempts<'a> {
         self.retries += 1;
         Some(self.jitter(most))
     }
+}
+
+/// What it means that there is no connection to the endpoint at `addr`.
+pub(super) fn unconnected(addr: SocketAddr, error: AcquireError) -> Failure {
+    match error {
+        AcquireError::Connect(error) => Failure::because(Refusal::ConnectFailed, format!("{addr}: {error}")),
+        AcquireError::ConnectTimeout => Failure::because(Refusal::ConnectTimeout, addr),
+        AcquireError::Overloaded => Failure::because(Refusal::Overloaded, addr),
+        AcquireError::AcquireTimeout => Failure::because(Refusal::PoolTimeout, addr),
+    }
+}
+
+/// Whether the endpoint could not be connected to, so that another one may be tried.
+pub(super) fn is_unreachable(failure: &Failure) -> bool {
+    matches!(failure.reason, Refusal::ConnectFailed | Refusal::ConnectTimeout)
+}
+
+/// To how many endpoints a connection is tried.
+pub(super) fn max_connects(rule: &ir::Rule) -> usize {
+    let wanted = rule.retry.as_ref().filter(|retry| retry.on.contains(&RetryOn::ConnectFailure));
+    wanted.map_or(MAX_CONNECTS, |retry| MAX_CONNECTS.max(retry.attempts as usize + 1))
 }
 
 /// Runs a future unless no byte flows for too long; `None` then.

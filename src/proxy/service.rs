@@ -227,13 +227,23 @@ async fn admit(
     if max_body(worker, rule).is_some_and(|max| body_bytes > max) {
         return Err(Failure::because(Refusal::BodyTooLarge, body_bytes));
     }
-    let Some(limiter) = &runtime.state.limiter else { return Ok(()) };
-    let permit = match Arc::clone(&limiter.permits).try_acquire_owned() {
-        Ok(permit) => permit,
-        Err(_) => wait_for_place(worker, rule, limiter).await?,
-    };
-    exchange.hold(permit);
+    if let Some(permit) = place(worker, rule, runtime).await? {
+        exchange.hold(permit);
+    }
     Ok(())
+}
+
+/// A place among what the rule has in flight, waited for if need be; `None` where there is no limit.
+pub(super) async fn place(
+    worker: &Worker,
+    rule: &ir::Rule,
+    runtime: &RuleRuntime,
+) -> Result<Option<tokio::sync::OwnedSemaphorePermit>, Failure> {
+    let Some(limiter) = &runtime.state.limiter else { return Ok(None) };
+    match Arc::clone(&limiter.permits).try_acquire_owned() {
+        Ok(permit) => Ok(Some(permit)),
+        Err(_) => wait_for_place(worker, rule, limiter).await.map(Some),
+    }
 }
 
 async fn wait_for_place(

@@ -3,6 +3,8 @@
 //! What handshakes run with is chosen by the client's first message from the snapshot of that moment. A connection keeps
 //! what it was made with; whether it still is good for a request is judged when the request comes ([`Secured::serves`]).
 
+mod sni;
+
 use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
@@ -14,17 +16,17 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::header::HeaderValue;
 use rustls::pki_types::CertificateDer;
-use rustls::server::{Accepted, Acceptor};
+use rustls::server::{self, Acceptor};
 use rustls::{HandshakeKind, ProtocolVersion};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::StartHandshake;
 use tokio_rustls::server::TlsStream;
 
-use super::Worker;
+use super::{Held, Worker};
 use crate::ir::{self, ClientCertificates, Tls};
 use crate::publish::{End, Snapshot, Terminator};
-use crate::routing::{ListenerIndex, host};
+use crate::routing::{ListenerIndex, RuleKey, host};
 use crate::telemetry::metrics::{Handshake, TlsVersion};
 
 /// Bytes of a client's first message: more than one record, for keys that quantum computers do not break are long.
@@ -33,6 +35,8 @@ const HELLO: usize = 2048;
 const MAX_HELLO: usize = 64 << 10;
 /// A record with the fatal alert `unrecognized_name` (RFC 6066, section 3), in the clear as nothing is agreed on yet.
 const UNRECOGNIZED_NAME: [u8; 7] = [0x15, 3, 3, 0, 2, 2, 112];
+/// The same with `internal_error` (RFC 8446, section 6.2).
+const INTERNAL_ERROR: [u8; 7] = [0x15, 3, 3, 0, 2, 2, 80];
 
 /// HTTP/2 in ALPN (RFC 9113, section 3.2).
 pub(super) const HTTP2: &[u8] = b"h2";
@@ -67,6 +71,9 @@ impl Secured {
         host: &str,
         selector: &ir::Selector,
     ) -> Standing<'_> {
+        if selector.tls == Some(Tls::Passthrough) {
+            return Standing::Misdirected("the host's TLS connections are passed through");
+        }
         let is_own = *host == *self.host;
         if is_own && !snapshot.asks_clients() {
             return Standing::Serves(None);
@@ -112,6 +119,25 @@ pub(super) fn standing<'a>(
     }
 }
 
+/// What became of a connection.
+#[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
+pub(super) enum Accepted {
+    /// The gateway ends it.
+    Ended(TlsStream<TcpStream>, Rc<Secured>),
+    /// A backend is to end it.
+    Passed(TcpStream, Passed),
+}
+
+/// A connection that is to be passed through.
+pub(super) struct Passed {
+    /// The table that says so.
+    pub snapshot: Held,
+    /// The rule that takes it, if there is one.
+    pub rule: Option<RuleKey>,
+    /// What has been read of it.
+    pub hello: Vec<u8>,
+}
+
 /// Why there is no TLS stream.
 enum Failed {
     /// The client left without a byte, as probes do.
@@ -137,11 +163,7 @@ fn kind_of(error: &rustls::Error) -> Handshake {
 }
 
 /// Does the handshake in the time that a connection has for its first request's head. Counts how it ended.
-pub(super) async fn accept(
-    worker: &Rc<Worker>,
-    stream: TcpStream,
-    listener: ListenerIndex,
-) -> Option<(TlsStream<TcpStream>, Secured)> {
+pub(super) async fn accept(worker: &Rc<Worker>, stream: TcpStream, listener: ListenerIndex) -> Option<Accepted> {
     let watched = worker.watchdog.watch(worker.stage_limits());
     let mut heard = false;
     let outcome = {
@@ -153,7 +175,8 @@ pub(super) async fn accept(
         .await
     };
     let failed = match outcome {
-        Some(Ok((stream, secured))) => {
+        Some(Ok(passed @ Accepted::Passed(..))) => return Some(passed),
+        Some(Ok(Accepted::Ended(stream, secured))) => {
             let session = stream.get_ref().1;
             let kind = match session.handshake_kind() {
                 Some(HandshakeKind::Resumed) => Handshake::Resumed,
@@ -164,7 +187,7 @@ pub(super) async fn accept(
                 _ => TlsVersion::V1_3,
             };
             worker.metrics.handshake(kind, version);
-            return Some((stream, secured));
+            return Some(Accepted::Ended(stream, secured));
         }
         Some(Err(failed)) => failed,
         None if heard => Failed::Because(Handshake::Timeout),
@@ -182,30 +205,64 @@ async fn shake(
     mut stream: TcpStream,
     listener: ListenerIndex,
     heard: &mut bool,
-) -> Result<(TlsStream<TcpStream>, Secured), Failed> {
-    let accepted = hello(&mut stream, heard).await?;
+) -> Result<Accepted, Failed> {
+    let Hello { bytes, outcome } = hello(&mut stream, heard).await?;
+    let name = match &outcome {
+        Ok(accepted) => accepted.client_hello().server_name().map(str::to_owned),
+        Err(_) => sni::of(&bytes),
+    };
     // A name that is none of a host is that of no Selector.
-    let host = match accepted.client_hello().server_name().map(host::parse) {
+    let host = match name.as_deref().map(host::parse) {
         Some(Ok(parsed)) => parsed.host.into(),
         Some(Err(_)) | None => Box::default(),
     };
     let snapshot = worker.snapshot();
-    let terminator = match snapshot.end(listener, &host) {
+    let end = snapshot.end(listener, &host);
+    let accepted = match outcome {
+        Ok(accepted) => Some(accepted),
+        // Whether it will do is the backend's to say, if it can be told whose that is.
+        Err(_) if name.is_some() && matches!(end, Some(End::Backend(_))) => None,
+        Err(refused) => {
+            send_last(&mut stream, &refused.alert).await;
+            return Err(Failed::Because(refused.reason));
+        }
+    };
+    let terminator = match end {
         Some(End::Here(terminator)) => Arc::clone(terminator),
-        Some(End::Backend) | None => return refuse(&mut stream, Handshake::NoCertificate).await,
+        Some(End::Backend(rule)) => {
+            let passed = Passed { rule, hello: bytes, snapshot: snapshot.clone() };
+            return Ok(Accepted::Passed(stream, passed));
+        }
+        None => return refuse(&mut stream, Handshake::NoCertificate).await,
     };
     let Some(config) = terminator.config.clone() else {
         return refuse(&mut stream, Handshake::BrokenCertificate).await;
     };
     let clients = terminator.clients().cloned();
+    let Some(accepted) = accepted else { return Err(Failed::Because(Handshake::Malformed)) };
     let stream = StartHandshake::from_parts(accepted, stream).into_stream(config).await?;
     let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     let certificate = shown.and_then(field_value);
-    Ok((stream, Secured { host, clients, certificate }))
+    Ok(Accepted::Ended(stream, Rc::new(Secured { host, clients, certificate })))
+}
+
+/// A client's first message.
+struct Hello {
+    /// All bytes that have been read.
+    bytes: Vec<u8>,
+    /// The message, or why the gateway goes no further with it.
+    outcome: Result<server::Accepted, Unacceptable>,
+}
+
+/// A first message that the gateway cannot answer but with an alert.
+struct Unacceptable {
+    reason: Handshake,
+    /// The alert's record.
+    alert: Vec<u8>,
 }
 
 /// Reads the client's first message.
-async fn hello(stream: &mut TcpStream, heard: &mut bool) -> Result<Accepted, Failed> {
+async fn hello(stream: &mut TcpStream, heard: &mut bool) -> Result<Hello, Failed> {
     let mut acceptor = Acceptor::default();
     let mut bytes = Vec::with_capacity(HELLO);
     let mut taken = 0;
@@ -218,15 +275,15 @@ async fn hello(stream: &mut TcpStream, heard: &mut bool) -> Result<Accepted, Fai
             let mut rest = &bytes[taken..];
             taken += acceptor.read_tls(&mut rest)?;
             match acceptor.accept() {
-                Ok(Some(accepted)) => return Ok(accepted),
+                Ok(Some(accepted)) => return Ok(Hello { bytes, outcome: Ok(accepted) }),
                 Ok(None) if bytes.len() <= MAX_HELLO => {}
                 Ok(None) => return Err(Failed::Because(Handshake::Malformed)),
-                Err((error, mut alert)) => {
-                    let mut record = Vec::new();
-                    if alert.write_all(&mut record).is_ok() {
-                        send_last(stream, &record).await;
-                    }
-                    return Err(Failed::Because(kind_of(&error)));
+                Err((error, mut told)) => {
+                    let mut alert = Vec::new();
+                    // Into memory: it cannot fail.
+                    let _ = told.write_all(&mut alert);
+                    let refused = Unacceptable { reason: kind_of(&error), alert };
+                    return Ok(Hello { bytes, outcome: Err(refused) });
                 }
             }
         }
@@ -236,6 +293,11 @@ async fn hello(stream: &mut TcpStream, heard: &mut bool) -> Result<Accepted, Fai
 async fn refuse<T>(stream: &mut TcpStream, reason: Handshake) -> Result<T, Failed> {
     send_last(stream, &UNRECOGNIZED_NAME).await;
     Err(Failed::Because(reason))
+}
+
+/// Closes a connection of which nothing was agreed on, because no backend can be had.
+pub(super) async fn close(stream: &mut TcpStream) {
+    send_last(stream, &INTERNAL_ERROR).await;
 }
 
 /// Sends an alert. A client that does not take it learns from the closing connection.

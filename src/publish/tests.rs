@@ -36,7 +36,7 @@ fn selector(name: &str, cluster: Option<u16>) -> Arc<ir::Selector> {
 }
 
 fn id(port: u16) -> ClusterId {
-    ClusterId::Service { service: ObjectName::new("ns", "svc"), port, protocol: ir::Protocol::Http1 }
+    ClusterId::service(ObjectName::new("ns", "svc"), port, ir::Protocol::Http1)
 }
 
 fn fragment(selectors: Vec<Arc<ir::Selector>>, clusters: &[u16]) -> Arc<Fragment> {

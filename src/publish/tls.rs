@@ -15,7 +15,7 @@ use rustls::{RootCertStore, ServerConfig, SupportedCipherSuite, SupportedProtoco
 
 use super::Snapshot;
 use crate::ir::{self, Certificate, CertificateSource, ClientCertificates, Termination, Tls};
-use crate::routing::ListenerIndex;
+use crate::routing::{ListenerIndex, RuleKey};
 
 /// What holds for all TLS connections.
 #[derive(Clone, Debug)]
@@ -142,21 +142,20 @@ impl Terminators {
         selectors: impl Iterator<Item = &'a Arc<ir::Selector>>,
         default: Option<&Arc<Certificate>>,
     ) -> TlsTable {
-        let selectors: Box<[Option<End>]> = selectors.map(|selector| Some(self.end(selector.tls.as_ref()?))).collect();
-        let asks = |end: &End| matches!(end, End::Here(terminator) if terminator.clients().is_some());
+        let selectors: Box<[Option<Own>]> = selectors.map(|selector| Some(self.own(selector.tls.as_ref()?))).collect();
+        let asks = |own: &Own| matches!(own, Own::Here(terminator) if terminator.clients().is_some());
         let asks_clients = selectors.iter().flatten().any(asks);
-        let default = default.map(|certificate| {
-            End::Here(self.get(&Termination { certificate: Ok(Arc::clone(certificate)), clients: None }))
-        });
+        let default = default
+            .map(|certificate| self.get(&Termination { certificate: Ok(Arc::clone(certificate)), clients: None }));
         let table = TlsTable { selectors, default, asks_clients };
         self.made.retain(|_, made| made.strong_count() > 0);
         table
     }
 
-    fn end(&mut self, tls: &Tls) -> End {
+    fn own(&mut self, tls: &Tls) -> Own {
         match tls {
-            Tls::Terminate(wanted) => End::Here(self.get(wanted)),
-            Tls::Passthrough => End::Backend,
+            Tls::Terminate(wanted) => Own::Here(self.get(wanted)),
+            Tls::Passthrough => Own::Backend,
         }
     }
 }
@@ -173,35 +172,45 @@ enum Error {
 /// Where TLS connections end, Selector by Selector.
 #[derive(Default)]
 pub struct TlsTable {
-    /// In the order of the table's Selectors.
-    selectors: Box<[Option<End>]>,
-    default: Option<End>,
+    /// In the order of the table's Selectors; `None` of one that says nothing.
+    selectors: Box<[Option<Own>]>,
+    default: Option<Arc<Terminator>>,
     asks_clients: bool,
 }
 
-/// Where a TLS connection ends.
-pub enum End {
-    /// Here.
+/// What a Selector says.
+enum Own {
     Here(Arc<Terminator>),
-    /// At the backend.
     Backend,
+}
+
+/// Where a TLS connection ends.
+pub enum End<'a> {
+    /// Here.
+    Here(&'a Arc<Terminator>),
+    /// At a backend of this rule; `None` where the Selector that takes it has none.
+    Backend(Option<RuleKey>),
 }
 
 impl Snapshot {
     /// Where TLS connections to a host end; `None` where they have to fail. The host's most specific hostname decides, of
     /// its Selectors the first one that says anything of TLS, else the default certificate. `host` is in the form of
     /// [`crate::routing::host::parse`], or empty.
-    pub fn end(&self, listener: ListenerIndex, host: &str) -> Option<&End> {
+    pub fn end(&self, listener: ListenerIndex, host: &str) -> Option<End<'_>> {
         let mut of_host = self.table.of_host(listener, host);
-        let said = of_host.find_map(|position| self.tls.selectors.get(position)?.as_ref());
-        said.or(self.tls.default.as_ref())
+        let said = of_host.find_map(|position| Some((position, self.tls.selectors.get(position)?.as_ref()?)));
+        match said {
+            Some((_, Own::Here(terminator))) => Some(End::Here(terminator)),
+            Some((position, Own::Backend)) => Some(End::Backend(self.table.first_rule(position))),
+            None => self.tls.default.as_ref().map(End::Here),
+        }
     }
 
     /// The same, where the gateway ends them.
     pub fn terminator(&self, listener: ListenerIndex, host: &str) -> Option<&Terminator> {
         match self.end(listener, host)? {
             End::Here(terminator) => Some(terminator),
-            End::Backend => None,
+            End::Backend(_) => None,
         }
     }
 

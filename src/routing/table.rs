@@ -117,6 +117,12 @@ impl<P> RouteTable<P> {
         hosts.map_or(&[][..], |hosts| hosts.find(host)).iter().map(|position| *position as usize)
     }
 
+    /// The first rule of the Selector at a position, for what is not a request: connections that are passed through.
+    pub fn first_rule(&self, position: usize) -> Option<RuleKey> {
+        let has_rules = self.selectors.get(position).is_some_and(|compiled| !compiled.rules().is_empty());
+        has_rules.then_some(RuleKey { selector: u32::try_from(position).ok()?, rule: 0 })
+    }
+
     /// The first Selector whose conditions hold.
     pub(super) fn first(&self, candidates: &[u32], request: &Request<'_>) -> Option<(u32, &Compiled<P>)> {
         let mut candidates = candidates.iter().filter_map(|&at| Some((at, &**self.selectors.get(at as usize)?)));

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1 as discovery;
 
-use crate::ir::{ClusterId, Endpoint, EndpointSet, EndpointState, ObjectName};
+use crate::ir::{ClusterId, ClusterPlace, Endpoint, EndpointSet, EndpointState, ObjectName};
 
 /// The label of an `EndpointSlice` that names its Service.
 const SERVICE_LABEL: &str = "kubernetes.io/service-name";
@@ -175,9 +175,9 @@ pub fn endpoint_set<'a>(
 }
 
 fn number_of(cluster: &ClusterId) -> Option<u16> {
-    match cluster {
-        ClusterId::Service { port, .. } => Some(*port),
-        ClusterId::Host { .. } => None,
+    match &cluster.place {
+        ClusterPlace::Service { port, .. } => Some(*port),
+        ClusterPlace::Host { .. } => None,
     }
 }
 

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::api::{GROUP, ReferenceGrantFrom, ReferenceGrantSpec, ReferenceGrantTo};
-use crate::ir::{self, ClusterId, EndpointSet, Fragment, ObjectName, Origin, Protocol, Target};
+use crate::ir::{self, ClusterId, ClusterPlace, EndpointSet, Fragment, ObjectName, Origin, Protocol, Target};
 
 use self::claims::Claims;
 use self::table::Table;
@@ -275,8 +275,10 @@ impl Index {
     pub fn take_endpoints(&mut self) -> Vec<Arc<EndpointSet>> {
         let mut changed = Vec::new();
         for service in std::mem::take(&mut self.dirty_services) {
-            let port = |port, protocol| ClusterId::Service { service: service.clone(), port, protocol };
-            let clusters = self.served.range(port(0, Protocol::Http1)..=port(u16::MAX, Protocol::H2c));
+            let first = ClusterId::service(service.clone(), 0, Protocol::default());
+            let is_own =
+                |id: &ClusterId| matches!(&id.place, ClusterPlace::Service { service: of, .. } if *of == service);
+            let clusters = self.served.range(first..).take_while(|(id, _)| is_own(id));
             for set in clusters.map(|(id, old)| (self.endpoints(id), old)).filter(|(new, old)| *new != ***old) {
                 changed.push(Arc::new(set.0));
             }
@@ -288,7 +290,7 @@ impl Index {
     }
 
     fn endpoints(&self, cluster: &ClusterId) -> EndpointSet {
-        let ClusterId::Service { service, .. } = cluster else {
+        let ClusterPlace::Service { service, .. } = &cluster.place else {
             return EndpointSet { cluster: cluster.clone(), endpoints: Vec::new() };
         };
         let names = self.slices_of_service.get(service).into_iter().flatten();

@@ -5,6 +5,7 @@
 //! decides which connections: `h1` lends each to one request, `h2` lends streams of few.
 
 mod account;
+mod dial;
 mod h1;
 mod h2;
 mod received;
@@ -69,6 +70,8 @@ pub struct EndpointPool<B> {
 enum Connections<B> {
     H1(h1::Connections<B>),
     H2(Rc<h2::Connections>),
+    /// None is kept: each is for one client.
+    Opaque(Rc<Account>),
 }
 
 /// The way of one request to an endpoint: a connection, or a stream of one. Dropped before its answer has ended, it
@@ -237,6 +240,7 @@ impl<B> EndpointPool<B> {
         let connections = match cluster.id.protocol() {
             Protocol::Http1 => Connections::H1(h1::Connections::new(account)),
             Protocol::H2c => Connections::H2(Rc::new(h2::Connections::new(account))),
+            Protocol::Opaque => Connections::Opaque(account),
         };
         Self { endpoint, connections }
     }
@@ -245,6 +249,7 @@ impl<B> EndpointPool<B> {
         match &self.connections {
             Connections::H1(connections) => connections.retire(),
             Connections::H2(connections) => connections.retire(),
+            Connections::Opaque(_) => {}
         }
     }
 
@@ -252,6 +257,7 @@ impl<B> EndpointPool<B> {
         match &self.connections {
             Connections::H1(connections) => connections.drop_expired(now_ms),
             Connections::H2(connections) => connections.drop_expired(now_ms),
+            Connections::Opaque(_) => {}
         }
     }
 
@@ -260,6 +266,7 @@ impl<B> EndpointPool<B> {
         match &self.connections {
             Connections::H1(connections) => connections.take(now_ms).map(Link::H1),
             Connections::H2(connections) => connections.take(now_ms).map(|lease| Link::H2(h2::Link::new(lease))),
+            Connections::Opaque(_) => None,
         }
     }
 
@@ -269,7 +276,7 @@ impl<B> EndpointPool<B> {
             (Connections::H1(connections), Link::H1(link)) => connections.give_back(link, now_ms, limits),
             (_, Link::H2(link)) => link.end(now_ms, limits),
             // Of another pool: closed.
-            (Connections::H2(_), Link::H1(_)) => {}
+            (Connections::H2(_) | Connections::Opaque(_), Link::H1(_)) => {}
         }
     }
 }
@@ -292,6 +299,7 @@ where
                 let lease = connections.acquire(limits, connect_timeout, now_ms).await?;
                 Ok(Link::H2(h2::Link::new(lease)))
             }
+            Connections::Opaque(_) => Err(AcquireError::Connect(io::ErrorKind::Unsupported.into())),
         }
     }
 }

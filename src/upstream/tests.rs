@@ -7,7 +7,7 @@ fn registry() -> Clusters {
 }
 
 fn id(port: u16) -> ClusterId {
-    ClusterId::Service { service: ObjectName::new("ns", "svc"), port, protocol: ir::Protocol::Http1 }
+    ClusterId::service(ObjectName::new("ns", "svc"), port, ir::Protocol::Http1)
 }
 
 fn declare(clusters: &Clusters, port: u16) {

@@ -17,7 +17,7 @@ use crate::upstream::Clusters;
 use crate::upstream::balance::Random;
 
 fn mirror_of(metrics: &Arc<Metrics>, port: u16) -> Mirror {
-    let id = ClusterId::Host { host: "127.0.0.1".into(), port };
+    let id = ClusterId::host("127.0.0.1", port);
     let target = Target::Address(([127, 0, 0, 1], port).into());
     let clusters = Clusters::new(Arc::clone(metrics));
     clusters.declare(&[Arc::new(crate::ir::Cluster { id: id.clone(), target })]);

@@ -353,11 +353,7 @@ fn filters_have_one_order() {
         Filter::RequestHeaders(ir::HeaderEdit::default()),
         Filter::RequestQuery(ir::QueryEdit::default()),
         Filter::Rewrite { hostname: Some(Arc::from("a")), path: None },
-        Filter::Mirror(ir::Mirror {
-            cluster: ir::ClusterId::Host { host: "a".into(), port: 1 },
-            numerator: 1,
-            denominator: 1,
-        }),
+        Filter::Mirror(ir::Mirror { cluster: ir::ClusterId::host("a", 1), numerator: 1, denominator: 1 }),
         Filter::ResponseHeaders(ir::HeaderEdit::default()),
     ]
     .iter()

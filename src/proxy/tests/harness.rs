@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc, watch};
 
-use crate::ir::{self, Action, BackendTarget, ClusterId, Fragment, ObjectName, Origin as ObjectOrigin};
+use crate::ir::{self, Action, BackendTarget, ClusterId, ClusterPlace, Fragment, ObjectName, Origin as ObjectOrigin};
 use crate::lifecycle::{DrainSettings, Driver, Lifecycle, Signal};
 use crate::proxy::accept::Bound;
 use crate::proxy::tls::PROTOCOLS;
@@ -68,10 +68,14 @@ fn forwarding(path: &str, backends: Vec<ir::Backend>) -> ir::Rule {
     }
 }
 
-/// A Service, which speaks HTTP/2 if its name ends in `-h2c`.
+/// A Service, which speaks HTTP/2 if its name ends in `-h2c`, and its clients' TLS if it ends in `-tls`.
 fn service_id(name: &str) -> ClusterId {
-    let protocol = if name.ends_with("-h2c") { ir::Protocol::H2c } else { ir::Protocol::Http1 };
-    ClusterId::Service { service: ObjectName::new("test", name), port: 80, protocol }
+    let protocol = match name.rsplit('-').next() {
+        Some("h2c") => ir::Protocol::H2c,
+        Some("tls") => ir::Protocol::Opaque,
+        _ => ir::Protocol::Http1,
+    };
+    ClusterId::service(ObjectName::new("test", name), 80, protocol)
 }
 
 /// A Service as a backend.
@@ -288,9 +292,9 @@ fn clusters_of(selectors: &[ir::Selector]) -> Vec<Arc<ir::Cluster>> {
 }
 
 fn target_of(id: &ClusterId) -> ir::Target {
-    match id {
-        ClusterId::Service { .. } => ir::Target::Slices,
-        ClusterId::Host { host, port } => ir::Target::Address(SocketAddr::new(host.parse().unwrap(), *port)),
+    match &id.place {
+        ClusterPlace::Service { .. } => ir::Target::Slices,
+        ClusterPlace::Host { host, port } => ir::Target::Address(SocketAddr::new(host.parse().unwrap(), *port)),
     }
 }
 
@@ -374,6 +378,11 @@ impl Client {
     pub(super) async fn rest_or_reset(&mut self) -> String {
         while self.read_more().await > 0 {}
         String::from_utf8(std::mem::take(&mut self.unread)).unwrap()
+    }
+
+    /// Waits for the end of the stream, however it ends and whatever came before.
+    pub(super) async fn gone(&mut self) {
+        while self.read_more().await > 0 {}
     }
 
     /// Reads what there is; 0 at the end.
@@ -510,7 +519,7 @@ impl Origin {
 
     /// Its Cluster.
     pub(super) fn cluster_id(&self) -> ClusterId {
-        ClusterId::Host { host: self.address.ip().to_string().into(), port: self.address.port() }
+        ClusterId::host(self.address.ip().to_string(), self.address.port())
     }
 }
 

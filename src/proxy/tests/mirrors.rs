@@ -76,12 +76,8 @@ async fn a_mirror_in_trouble_is_not_felt() {
     // Nothing is ever read from what the kernel accepts here.
     let unread = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let refusing = harness::refusing_address();
-    let host = |address: std::net::SocketAddr| ir::ClusterId::Host { host: "127.0.0.1".into(), port: address.port() };
-    let nowhere = ir::ClusterId::Service {
-        service: ir::ObjectName::new("test", "none"),
-        port: 80,
-        protocol: ir::Protocol::Http1,
-    };
+    let host = |address: std::net::SocketAddr| ir::ClusterId::host("127.0.0.1", address.port());
+    let nowhere = ir::ClusterId::service(ir::ObjectName::new("test", "none"), 80, ir::Protocol::Http1);
     let mirrors = [silent.cluster_id(), host(unread.local_addr().unwrap()), host(refusing), nowhere];
     let mut copied = mirroring("/", &origin, &mirrors);
     copied.upstream.max_connections = 1;

@@ -3,6 +3,7 @@
 mod clients;
 mod handshakes;
 mod http2;
+mod passthrough;
 mod sessions;
 
 use std::io;

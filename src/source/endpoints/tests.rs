@@ -24,7 +24,7 @@ fn http() -> Service {
 }
 
 fn set(service: &Service, slices: &[Slice]) -> Vec<String> {
-    let cluster = ClusterId::Service { service: ObjectName::new("shop", "cart"), port: 80, protocol: Protocol::Http1 };
+    let cluster = ClusterId::service(ObjectName::new("shop", "cart"), 80, Protocol::Http1);
     let set = endpoint_set(&cluster, Some(service), slices.iter());
     set.endpoints.iter().map(|endpoint| format!("{} {:?}", endpoint.addr, endpoint.state)).collect()
 }
@@ -149,7 +149,7 @@ fn a_slice_without_a_service_is_refused() {
 #[test]
 fn a_missing_service_or_port_has_no_endpoints() {
     let slices = [slice(&json!([{"name": "http", "port": 80}]), &json!([at("10.0.0.1")]))];
-    let cluster = ClusterId::Service { service: ObjectName::new("shop", "cart"), port: 81, protocol: Protocol::Http1 };
+    let cluster = ClusterId::service(ObjectName::new("shop", "cart"), 81, Protocol::Http1);
     assert!(endpoint_set(&cluster, Some(&http()), slices.iter()).endpoints.is_empty());
     assert!(endpoint_set(&cluster, None, slices.iter()).endpoints.is_empty());
 }

@@ -295,14 +295,7 @@ async fn changes_become_updates() {
     write(&directory, "c.yaml", &slice("10.0.0.2"));
     match run.updates.recv().await.unwrap() {
         Update::Endpoints { set, .. } => {
-            assert_eq!(
-                set.cluster,
-                ClusterId::Service {
-                    service: ObjectName::new("default", "cart"),
-                    port: 8080,
-                    protocol: Protocol::Http1
-                }
-            );
+            assert_eq!(set.cluster, ClusterId::service(ObjectName::new("default", "cart"), 8080, Protocol::Http1));
             assert_eq!(set.endpoints[0].addr.to_string(), "10.0.0.2:80");
         }
         other => panic!("{other:?} for endpoints"),

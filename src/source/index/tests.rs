@@ -62,7 +62,7 @@ fn small() -> Index {
 }
 
 fn cluster(port: u16) -> ClusterId {
-    ClusterId::Service { service: ObjectName::new("x", "s"), port, protocol: Protocol::Http1 }
+    ClusterId::service(ObjectName::new("x", "s"), port, Protocol::Http1)
 }
 
 fn of<'a>(fragment: &'a Fragment, name: &str) -> &'a Arc<Selector> {
@@ -421,7 +421,7 @@ fn another_protocol_of_a_port_is_another_cluster_with_the_same_endpoints() {
     let port = |protocol: &str| json!([{"name": "http", "port": 80, "appProtocol": protocol}]);
     index.apply(service("x", "s", port("kubernetes.io/h2c")));
     let (after, endpoints) = index.take_table().unwrap();
-    let h2c = ClusterId::Service { service: ObjectName::new("x", "s"), port: 80, protocol: Protocol::H2c };
+    let h2c = ClusterId::service(ObjectName::new("x", "s"), 80, Protocol::H2c);
     assert_eq!(after.clusters.iter().map(|cluster| cluster.id.clone()).collect::<Vec<_>>(), std::slice::from_ref(&h2c));
     assert_eq!(endpoints.len(), 1);
     assert_eq!((&endpoints[0].cluster, endpoints[0].endpoints.len()), (&h2c, 1));

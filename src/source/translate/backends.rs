@@ -12,11 +12,20 @@ use super::filters::{Broken, backend_filters};
 use super::report::{Field, Report};
 use super::{HostBackends, World};
 
+/// What backends are to be spoken to in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Speech {
+    /// A version of HTTP, as the port says.
+    Http,
+    /// What the client speaks, whatever the port says.
+    Clients,
+}
+
 /// The backends of a rule. One that cannot be used stays with its weight, so that its share is refused instead of
 /// going to the others.
 pub(super) fn backends(
     backends: &[api::Backend],
-    namespace: &str,
+    (namespace, speech): (&str, Speech),
     world: &impl World,
     rule: &Field<'_>,
     (accepted, report): (&mut Report, &mut Report),
@@ -26,7 +35,7 @@ pub(super) fn backends(
     for (index, backend) in backends.iter().enumerate() {
         let entry = rule.entry("backends", index);
         let filters = backend_filters(&backend.filters, &entry, accepted);
-        let target = match (cluster(&backend.reference(), namespace, world), &filters) {
+        let target = match (cluster(&backend.reference(), (namespace, speech), world), &filters) {
             (Ok(cluster), Ok(_)) => {
                 let id = cluster.id.clone();
                 clusters.push(Arc::new(cluster));
@@ -71,15 +80,15 @@ fn problem(reason: &'static str, member: impl Into<Option<&'static str>>, what: 
 /// The Cluster that a reference of an object in `namespace` leads to.
 pub(super) fn cluster(
     backend: &api::BackendReference,
-    namespace: &str,
+    (namespace, speech): (&str, Speech),
     world: &impl World,
 ) -> Result<Cluster, Problem> {
     match (&backend.service, &backend.host) {
         (Some(service), None) => {
             let name = ObjectName::new(backend.namespace.as_deref().unwrap_or(namespace), service.as_str());
-            service_cluster(name, &backend.port, namespace, world)
+            service_cluster(name, &backend.port, (namespace, speech), world)
         }
-        (None, Some(host)) => host_cluster(host, &backend.port, &world.settings().host_backends),
+        (None, Some(host)) => host_cluster(host, &backend.port, speech, &world.settings().host_backends),
         _ => Err(problem(INVALID, None, "a backend needs either service or host")),
     }
 }
@@ -87,7 +96,7 @@ pub(super) fn cluster(
 fn service_cluster(
     name: ObjectName,
     port: &BackendPort,
-    namespace: &str,
+    (namespace, speech): (&str, Speech),
     world: &impl World,
 ) -> Result<Cluster, Problem> {
     // Comes first and says the same whether the Service is there or not: that is its namespace's secret.
@@ -112,7 +121,7 @@ fn service_cluster(
     let Some(found) = found else {
         return Err(problem(BACKEND_NOT_FOUND, "port", no_port(&name, port, service)));
     };
-    let Some(protocol) = protocol(found.app_protocol.as_deref()) else {
+    let Some(protocol) = protocol(found.app_protocol.as_deref(), speech) else {
         let what = format!(
             "port {} of Service {name} has appProtocol {}, which the gateway does not speak to backends",
             found.number,
@@ -120,14 +129,14 @@ fn service_cluster(
         );
         return Err(problem(UNSUPPORTED_PROTOCOL, "port", what));
     };
-    let id = ClusterId::Service { service: name, port: found.number, protocol };
-    Ok(Cluster { id, target: Target::Slices })
+    Ok(Cluster { id: ClusterId::service(name, found.number, protocol), target: Target::Slices })
 }
 
 /// What a port with this `appProtocol` is spoken to in; `None` where it says that nothing the gateway speaks will do
 /// (GEP-1911 of Gateway API). Names of no known meaning leave HTTP/1.1, which is what the field's absence means.
-fn protocol(app_protocol: Option<&str>) -> Option<Protocol> {
+fn protocol(app_protocol: Option<&str>, speech: Speech) -> Option<Protocol> {
     match app_protocol {
+        _ if speech == Speech::Clients => Some(Protocol::Opaque),
         Some("kubernetes.io/h2c") => Some(Protocol::H2c),
         None | Some("kubernetes.io/ws") => Some(Protocol::Http1),
         // Protocols that begin with TLS, and standard ones that are not known yet.
@@ -149,7 +158,7 @@ fn no_port(name: &ObjectName, port: &BackendPort, service: &Service) -> String {
     format!("Service {name} has no port {port}; it has {}", ports.join(", "))
 }
 
-fn host_cluster(host: &str, port: &BackendPort, allowed: &HostBackends) -> Result<Cluster, Problem> {
+fn host_cluster(host: &str, port: &BackendPort, speech: Speech, allowed: &HostBackends) -> Result<Cluster, Problem> {
     let BackendPort::Number(port) = *port else {
         return Err(problem(INVALID, "port", "the port of a host must be a number"));
     };
@@ -179,16 +188,20 @@ fn host_cluster(host: &str, port: &BackendPort, allowed: &HostBackends) -> Resul
         }
         HostBackends::Anywhere => {}
     }
+    let protocol = match speech {
+        Speech::Http => Protocol::Http1,
+        Speech::Clients => Protocol::Opaque,
+    };
+    let id = |host: Arc<str>| ClusterId { protocol, ..ClusterId::host(host, port) };
     if let Some(address) = address {
         // One spelling of an address is one Cluster.
-        let id = ClusterId::Host { host: address.to_string().into(), port };
+        let id = id(address.to_string().into());
         return Ok(Cluster { id, target: Target::Address(SocketAddr::new(address, port)) });
     }
     match name {
         // `10.1.2` and `0x7f.1` are read as addresses by resolvers, past the checks above.
         Some(name) if !has_numeric_end(&name) => {
-            let id = ClusterId::Host { host: Arc::clone(&name), port };
-            Ok(Cluster { id, target: Target::Dns { name, port } })
+            Ok(Cluster { id: id(Arc::clone(&name)), target: Target::Dns { name, port } })
         }
         _ => Err(problem(INVALID, "host", format!("{host:?} is neither an IP address nor a DNS name"))),
     }

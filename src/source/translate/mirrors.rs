@@ -7,7 +7,7 @@ use crate::api::{self, FilterType};
 use crate::ir::{Cluster, Filter, Mirror};
 
 use super::World;
-use super::backends;
+use super::backends::{self, Speech};
 use super::report::{Field, Report};
 
 /// The mirrors of a rule whose backends can be used. The others are told in `resolved` and left out: their rule serves
@@ -32,7 +32,7 @@ pub(super) fn mirrors(
             continue;
         };
         let share = share(mirror, &field, accepted);
-        let cluster = backends::cluster(&mirror.backend, namespace, world);
+        let cluster = backends::cluster(&mirror.backend, (namespace, Speech::Http), world);
         match (cluster, share) {
             (Ok(cluster), Some((numerator, denominator))) => {
                 result.push(Filter::Mirror(Mirror { cluster: cluster.id.clone(), numerator, denominator }));

@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::api::reason::{ACCEPTED, INVALID, NO_MATCHING_SELECTOR, NOT_ALLOWED_BY_SELECTOR, RESOLVED_REFS, SUSPENDED};
+use crate::api::reason::{
+    ACCEPTED, INVALID, NO_MATCHING_SELECTOR, NOT_ALLOWED_BY_SELECTOR, RESOLVED_REFS, SUSPENDED, UNSUPPORTED_VALUE,
+};
 use crate::api::{Policy, RouteRule};
 use crate::ir::{Action, Cluster, Filter, Finding, Kind, Match, ObjectName, PathMatch, PathRewrite, Rule, Verdict};
 
+use super::backends::Speech;
 use super::report::{Field, Report};
-use super::selector::{Standing, admits};
+use super::selector::{Standing, admits, passes_tls};
 use super::{RouteSubject, SelectorSubject, World};
 use super::{backends, filters, matches, mirrors, policy};
 
@@ -34,13 +37,15 @@ pub fn attach(
     let (mut accepted, mut resolved) = (Report::default(), Report::default());
     let (mut rules, mut clusters) = (Vec::new(), Vec::new());
     let standing = refused(route, parent, selector, world, &mut accepted);
-    if let Some((selector, standing)) = standing {
-        if let Some(reason) = standing.broken {
-            let what = format!("Selector {parent} cannot be served: {}", standing.accepted().message);
-            accepted.add_whole(reason, what);
-        }
-        let context = Context { route, policy: selector.spec.policy.as_ref(), broken: standing.broken, world };
+    if let Some((selector, _)) = standing {
+        let passes = passes_tls(&selector.spec);
+        let context = Context { route, policy: selector.spec.policy.as_ref(), passes, world };
         for (index, rule) in route.spec.rules.iter().enumerate() {
+            if passes && index > 0 {
+                let what = format!("Selector {parent} passes TLS through, so that a second rule is never used");
+                accepted.add(UNSUPPORTED_VALUE, &Field::SPEC.entry("rules", index), what);
+                continue;
+            }
             rules.extend(context.rule(index, rule, (&mut accepted, &mut resolved), &mut clusters).map(Arc::new));
         }
     }
@@ -102,7 +107,8 @@ fn refused<'a>(
 struct Context<'a, W> {
     route: &'a RouteSubject,
     policy: Option<&'a Policy>,
-    broken: Option<&'static str>,
+    /// Whether the Selector passes TLS through.
+    passes: bool,
     world: &'a W,
 }
 
@@ -115,13 +121,16 @@ impl<W: World> Context<'_, W> {
         clusters: &mut Vec<Arc<Cluster>>,
     ) -> Option<Rule> {
         let field = Field::SPEC.entry("rules", index);
-        let matches = matches::matches(&rule.matches, &field, accepted);
+        let unseen = self.passes && tell_unseen(rule, &field, accepted);
+        let matches = matches::matches(if self.passes { &[] } else { &rule.matches }, &field, accepted);
         let mut filters = filters::filters(&rule.filters, &field, accepted);
         let policies = policy::policies(rule, self.policy, &field, accepted);
         let namespace = &self.route.origin.object.namespace;
         let mut own_clusters = Vec::new();
         let reports = (&mut *accepted, &mut *resolved);
-        let backends = backends::backends(&rule.backends, namespace, self.world, &field, reports, &mut own_clusters);
+        let speech = if self.passes { Speech::Clients } else { Speech::Http };
+        let backends =
+            backends::backends(&rule.backends, (namespace, speech), self.world, &field, reports, &mut own_clusters);
         let reports = (&mut *accepted, resolved);
         let mirrors = mirrors::mirrors(&rule.filters, namespace, self.world, &field, reports, &mut own_clusters);
         filters.changes.extend(mirrors);
@@ -147,9 +156,11 @@ impl<W: World> Context<'_, W> {
             let what = "ReplacePrefixMatch does not go with a path of type Regex, which has no prefix";
             accepted.add(INVALID, &field.member("filters"), what);
         }
-        let invalid =
-            (filters.is_broken || needs_prefix).then_some(INVALID).or(policies.load_balancing.as_ref().err().copied());
-        let action = match self.broken.or(invalid) {
+        let invalid = (filters.is_broken || needs_prefix)
+            .then_some(INVALID)
+            .or(unseen.then_some(UNSUPPORTED_VALUE))
+            .or(policies.load_balancing.as_ref().err().copied());
+        let action = match invalid {
             Some(reason) => Action::Invalid { reason },
             None => action,
         };
@@ -174,6 +185,24 @@ impl<W: World> Context<'_, W> {
             upgrades: policies.upgrades,
         })
     }
+}
+
+/// Tells what of a rule needs a look into connections that are passed through. Whether there is anything.
+fn tell_unseen(rule: &RouteRule, field: &Field<'_>, accepted: &mut Report) -> bool {
+    const WHY: &str = "is not allowed where TLS is passed through: nothing inside the connection is seen";
+    let mut is_any = false;
+    let mut tell = |is_used: bool, field: &Field<'_>| {
+        if is_used {
+            accepted.add(UNSUPPORTED_VALUE, field, WHY);
+        }
+        is_any |= is_used;
+    };
+    tell(!rule.matches.is_empty(), &field.member("matches"));
+    tell(!rule.filters.is_empty(), &field.member("filters"));
+    for (index, backend) in rule.backends.iter().enumerate() {
+        tell(!backend.filters.is_empty(), &field.entry("backends", index).member("filters"));
+    }
+    is_any
 }
 
 fn replaces_prefix(filters: &[Filter], action: &Action) -> bool {

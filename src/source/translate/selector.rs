@@ -29,8 +29,6 @@ pub struct Place {
 pub struct Standing {
     /// Its place in the table, if it has one.
     pub place: Option<Place>,
-    /// Why none of its rules can be served, though it has a place.
-    pub broken: Option<&'static str>,
     report: Report,
 }
 
@@ -78,19 +76,26 @@ pub fn standing(subject: &SelectorSubject, settings: &Settings) -> Standing {
     let mut report = Report::default();
     if spec.suspend {
         report.add(SUSPENDED, &field.member("suspend"), "the Selector is taken out of the table");
-        return Standing { place: None, broken: None, report };
+        return Standing { place: None, report };
     }
-    let listeners = listeners(spec, settings, &field, &mut report);
+    let passes = passes_tls(spec);
+    let listeners = if passes {
+        passing_listeners(spec, settings, &field, &mut report)
+    } else {
+        listeners(spec, settings, &field, &mut report)
+    };
     let hostnames = hostnames(spec, &field, &mut report);
     let conditions = conditions(spec, &field, &mut report);
-    let broken = tls(spec, settings, &field, &mut report);
+    if !passes {
+        terminate(spec, settings, &field, &mut report);
+    }
     if let Some(policy) = &spec.policy {
         policy::check(policy, &field.member("policy"), &mut report);
     }
     allowed_routes(spec, &field, &mut report);
     let place = listeners.zip(hostnames).zip(conditions);
     let place = place.map(|((listeners, hostnames), conditions)| Place { listeners, hostnames, conditions });
-    Standing { place, broken, report }
+    Standing { place, report }
 }
 
 fn listeners(
@@ -134,6 +139,10 @@ fn hostnames(spec: &SelectorSpec, field: &Field<'_>, report: &mut Report) -> Opt
 pub(super) fn conditions(spec: &SelectorSpec, field: &Field<'_>, report: &mut Report) -> Option<ConditionSet> {
     let Some(matching) = &spec.matching else { return Some(ConditionSet::default()) };
     let field = field.member("match");
+    if passes_tls(spec) {
+        report.add(INVALID, &field, "is not allowed with tls.mode Passthrough: nothing inside the connection is seen");
+        return None;
+    }
     let mode = match matching.mode {
         MatchMode::All => Mode::All,
         MatchMode::Any => Mode::Any,
@@ -143,26 +152,52 @@ pub(super) fn conditions(spec: &SelectorSpec, field: &Field<'_>, report: &mut Re
     (conditions.len() == matching.conditions.len()).then_some(ConditionSet { mode, conditions })
 }
 
-/// What cannot be done about TLS. Plain HTTP for the same hostnames is served, unless the backends expect TLS.
-fn tls(spec: &SelectorSpec, settings: &Settings, field: &Field<'_>, report: &mut Report) -> Option<&'static str> {
-    let mode = spec.tls.as_ref()?.mode;
-    let field = field.member("tls");
-    match mode {
-        TlsMode::Passthrough => {
-            report.add(UNSUPPORTED_VALUE, &field.member("mode"), "Passthrough is not supported");
-            Some(UNSUPPORTED_VALUE)
+/// Whether a Selector's backends end the TLS connections of its clients.
+pub(super) fn passes_tls(spec: &SelectorSpec) -> bool {
+    spec.tls.as_ref().is_some_and(|tls| tls.mode == TlsMode::Passthrough)
+}
+
+/// The listeners of a Selector that passes TLS through: only where connections begin with TLS is there anything to pass.
+fn passing_listeners(
+    spec: &SelectorSpec,
+    settings: &Settings,
+    field: &Field<'_>,
+    report: &mut Report,
+) -> Option<Vec<Arc<str>>> {
+    let named = listeners(spec, settings, field, report)?;
+    let of_tls = |name: &str| settings.listeners.iter().any(|listener| listener.tls && *listener.name == *name);
+    for (index, name) in spec.listeners.iter().enumerate() {
+        if named.iter().any(|known| **known == **name) && !of_tls(name) {
+            let what = format!("listener {name} has no tls, without which there is nothing to pass through");
+            report.add(UNSUPPORTED_VALUE, &field.entry("listeners", index), what);
         }
-        TlsMode::Terminate => {
-            let is_named = |listener: &Listener| {
-                spec.listeners.is_empty() || spec.listeners.iter().any(|name| **name == *listener.name)
-            };
-            if !settings.listeners.iter().any(|listener| listener.tls && is_named(listener)) {
-                let who = if spec.listeners.is_empty() { "the gateway has no" } else { "the Selector names no" };
-                let what = format!("{who} listener that ends TLS, so the certificate is of no use");
-                report.add(UNSUPPORTED_VALUE, &field, what);
-            }
-            None
+    }
+    if spec.listeners.is_empty() {
+        let mut all: Vec<Arc<str>> = settings
+            .listeners
+            .iter()
+            .filter(|listener| listener.tls)
+            .map(|listener| Arc::clone(&listener.name))
+            .collect();
+        all.sort();
+        if all.is_empty() {
+            let what = "the gateway has no listener with tls, without which there is nothing to pass through";
+            report.add(UNSUPPORTED_VALUE, &field.member("tls"), what);
         }
+        return (!all.is_empty()).then_some(all);
+    }
+    let named: Vec<Arc<str>> = named.into_iter().filter(|name| of_tls(name)).collect();
+    (!named.is_empty()).then_some(named)
+}
+
+/// What cannot be done about TLS. Plain HTTP for the same hostnames is served.
+fn terminate(spec: &SelectorSpec, settings: &Settings, field: &Field<'_>, report: &mut Report) {
+    let is_named =
+        |listener: &Listener| spec.listeners.is_empty() || spec.listeners.iter().any(|name| **name == *listener.name);
+    if spec.tls.is_some() && !settings.listeners.iter().any(|listener| listener.tls && is_named(listener)) {
+        let who = if spec.listeners.is_empty() { "the gateway has no" } else { "the Selector names no" };
+        let what = format!("{who} listener that ends TLS, so the certificate is of no use");
+        report.add(UNSUPPORTED_VALUE, &field.member("tls"), what);
     }
 }
 

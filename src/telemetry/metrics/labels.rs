@@ -231,6 +231,9 @@ labels! {
 const METHODS: [&str; 10] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "OTHER"];
 /// Three-digit codes that HTTP allows, and one place for whatever else.
 const CODES: u64 = 501;
+/// The first key past those of methods and codes.
+const PASSED: u64 = METHODS.len() as u64 * CODES + 1;
+const _: () = assert!(PASSED + (Refusal::ALL.len() as u64) < 1 << 13);
 
 /// The key of a method and code: never 0, below `2^13`.
 pub(super) fn method_code_key(method: &Method, code: u16) -> u64 {
@@ -248,6 +251,17 @@ pub(super) fn method_code_key(method: &Method, code: u16) -> u64 {
     };
     let code = if (100..600).contains(&code) { u64::from(code) - 100 } else { CODES - 1 };
     method * CODES + code + 1
+}
+
+/// The key of a connection that was passed through or `refused`: above those of methods and codes, below `2^13`.
+pub(super) fn passed_key(refused: Option<Refusal>) -> u64 {
+    PASSED + refused.map_or(0, |reason| reason as u64 + 1)
+}
+
+/// The label value of such a key; `None` for one of a method and a code.
+pub(super) fn passed_result(key: u64) -> Option<&'static str> {
+    let index = usize::try_from(key.checked_sub(PASSED)?).ok()?;
+    Some(index.checked_sub(1).map_or("passed", |reason| Refusal::ALL.get(reason).map_or("other", |r| r.as_str())))
 }
 
 /// The label values of a key: the method and the code.

@@ -8,7 +8,7 @@ use prometheus::proto::MetricType;
 
 use super::cells::{Block, Buckets, Counts, PerWorker};
 use super::family::{Family, Source, Spec, Sum};
-use super::labels::{method_code, method_code_key};
+use super::labels::{Refusal, method_code, method_code_key, passed_key, passed_result};
 use super::weak::WeakMap;
 
 /// Requests of one rule under one Selector.
@@ -33,7 +33,7 @@ pub(super) struct Rules {
     handles: WeakMap<Labels, RuleMetrics>,
 }
 
-static SPECS: [Spec; 2] = [
+static SPECS: [Spec; 3] = [
     Spec {
         name: "lockgate_http_requests_total",
         help: "Requests answered, by the rule that took them.",
@@ -45,6 +45,12 @@ static SPECS: [Spec; 2] = [
         help: "Time from a request's head to the end of its answer.",
         kind: MetricType::HISTOGRAM,
         labels: &["selector", "route", "rule"],
+    },
+    Spec {
+        name: "lockgate_passthrough_connections_total",
+        help: "TLS connections of clients that were joined with one to a backend, or why they were not.",
+        kind: MetricType::COUNTER,
+        labels: &["selector", "route", "rule", "result"],
     },
 ];
 
@@ -58,12 +64,18 @@ impl RuleMetrics {
         self.buckets.observe(&cells.durations, 0, duration);
     }
 
+    /// Records one connection that was to be passed through; `refused` is why it was not.
+    pub fn passed(&self, worker: usize, refused: Option<Refusal>) {
+        let Some(cells) = self.workers.get(worker, || Cells::new(&self.buckets)) else { return };
+        cells.counts.add(passed_key(refused));
+    }
+
     fn label_values(&self) -> [&str; 3] {
         let [selector, route, rule] = &self.labels;
         [selector, route, rule]
     }
 
-    fn gather(&self, requests: &mut Family, durations: &mut Family) {
+    fn gather(&self, [requests, durations, passed]: &mut [Family; 3]) {
         let mut counts = std::collections::BTreeMap::<u64, u64>::new();
         let mut sum = Sum::default();
         for cells in self.workers.used() {
@@ -71,6 +83,10 @@ impl RuleMetrics {
             self.buckets.sum_up(&cells.durations, 0, &mut sum);
         }
         let [selector, route, rule] = self.label_values();
+        for (result, count) in counts.iter().filter_map(|(key, count)| Some((passed_result(*key)?, count))) {
+            passed.push(&[selector, route, rule, result], *count as f64);
+        }
+        counts.retain(|key, _| passed_result(*key).is_none());
         for (key, count) in &counts {
             let (method, code) = method_code(*key);
             requests.push(&[selector, route, rule, method, &code], *count as f64);
@@ -109,12 +125,11 @@ impl Source for Rules {
     }
 
     fn gather(&self) -> Vec<Family> {
-        let [requests, durations] = &SPECS;
-        let (mut requests, mut durations) = (requests.family(), durations.family());
+        let mut families = SPECS.each_ref().map(Spec::family);
         for rule in self.handles.all() {
-            rule.gather(&mut requests, &mut durations);
+            rule.gather(&mut families);
         }
-        vec![requests, durations]
+        families.into()
     }
 }
 

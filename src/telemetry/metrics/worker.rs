@@ -66,7 +66,7 @@ static WORKER_SPECS: [Spec; 7] = [
     },
     Spec {
         name: "lockgate_tunnels",
-        help: "Open tunnels: connections that have changed to another protocol, such as WebSocket.",
+        help: "Open tunnels: connections that have changed to another protocol, such as WebSocket, or are passed through.",
         kind: MetricType::GAUGE,
         labels: &[],
     },

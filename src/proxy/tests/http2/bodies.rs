@@ -205,7 +205,7 @@ async fn a_client_that_does_not_read_holds_up_its_own_answer_only() {
 async fn an_upload_waits_for_its_backend_and_holds_up_no_other() {
     // Reads the head and then nothing.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let id = ir::ClusterId::Host { host: "127.0.0.1".into(), port: listener.local_addr().unwrap().port() };
+    let id = ir::ClusterId::host("127.0.0.1", listener.local_addr().unwrap().port());
     let quick = Origin::start(Reply::always(OK)).await;
     let mut stalled = rule("/stalled", &[(&quick, 1)]);
     let ir::Action::Forward(backends) = &mut stalled.action else { unreachable!() };

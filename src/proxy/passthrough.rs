@@ -1,0 +1,113 @@
+//! TLS connections that a backend ends: joined with a connection to it as they are, the client's first message first.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use super::error::Failure;
+use super::io::ClientIo;
+use super::tls::{self, Passed};
+use super::tunnel::{Agreed, Silence, Tunnel};
+use super::watchdog::Conn;
+use super::{Worker, forward, service};
+use crate::ir::{self, Action};
+use crate::lifecycle;
+use crate::publish::RuleRuntime;
+use crate::routing::CompiledRule;
+use crate::telemetry::metrics::{Refusal, RetryReason};
+use crate::upstream::Load;
+use crate::upstream::pool::Switched;
+
+/// What the drain's ledger calls it.
+const PROTOCOL: &str = "tls";
+
+/// Serves a connection to its end. It holds the drain like a request.
+pub(super) async fn serve(worker: &Rc<Worker>, mut stream: TcpStream, passed: Passed) {
+    let guard = worker.shared.lifecycle.worker(worker.index).map(lifecycle::Worker::begin);
+    let watched = worker.watchdog.watch(worker.stage_limits());
+    let conn = watched.conn();
+    conn.begin_exchange(ir::Timeouts::default().idle);
+    match open(worker, conn, &passed).await {
+        Ok((agreed, permit)) => {
+            conn.switch(Arc::clone(&agreed.protocol), agreed.silence.whole);
+            let tunnel = Tunnel::new(worker, agreed, (guard, permit));
+            // A tunnel may outlive the table by days.
+            let Passed { snapshot, hello, .. } = passed;
+            drop(snapshot);
+            tunnel.run(ClientIo::new(stream, Rc::clone(conn)), hello.into(), conn).await;
+        }
+        Err(failure) => {
+            tracing::debug!(reason = %failure.reason, detail = failure.detail, "connection not passed through");
+            worker.metrics.refused(failure.reason);
+            tls::close(&mut stream).await;
+        }
+    }
+}
+
+/// Joins it with a backend of its rule, and counts how that went.
+async fn open(
+    worker: &Worker,
+    conn: &Conn,
+    passed: &Passed,
+) -> Result<(Agreed, Option<OwnedSemaphorePermit>), Failure> {
+    let found = passed.rule.and_then(|key| Some((key, passed.snapshot.table.rule(key)?)));
+    let Some((key, found)) = found else {
+        return Err(Failure::because(Refusal::NoRoute, "no Route is attached to the Selector"));
+    };
+    conn.matched(passed.snapshot.clone(), key, found.rule.timeouts.idle);
+    let outcome = join(worker, &found).await;
+    found.payload.metrics().passed(worker.index, outcome.as_ref().err().map(|failure| failure.reason));
+    outcome
+}
+
+async fn join(
+    worker: &Worker,
+    found: &CompiledRule<'_, RuleRuntime>,
+) -> Result<(Agreed, Option<OwnedSemaphorePermit>), Failure> {
+    let (rule, runtime) = (&**found.rule, found.payload);
+    if !worker.shared.lifecycle.phase().serves() {
+        return Err(Failure::new(Refusal::Draining));
+    }
+    match &rule.action {
+        Action::Forward(_) => {}
+        Action::Invalid { reason } => return Err(Failure::because(Refusal::InvalidRule, reason)),
+        Action::Redirect(_) | Action::DirectResponse(_) => {
+            return Err(Failure::because(Refusal::InvalidRule, "the rule answers requests"));
+        }
+    }
+    let permit = service::place(worker, rule, runtime).await?;
+    let (switched, load) = connect(worker, rule, runtime).await?;
+    let (sender, switching) = oneshot::channel();
+    // The receiver is here.
+    let _ = sender.send(switched);
+    let silence = Silence { whole: rule.timeouts.tunnel, half: rule.timeouts.idle };
+    Ok((Agreed { switching, protocol: PROTOCOL.into(), load, silence }, permit))
+}
+
+/// A connection to an endpoint of one of the rule's backends; where one cannot be connected to, to another.
+async fn connect(worker: &Worker, rule: &ir::Rule, runtime: &RuleRuntime) -> Result<(Switched, Option<Load>), Failure> {
+    let (_, cluster) = forward::pick(worker, runtime)?;
+    let local = worker.pools.cluster(cluster);
+    let mut tried = Vec::new();
+    loop {
+        let Some(pool) = worker.pools.choose(&local, &rule.load_balancing, &tried) else {
+            let reason = if tried.is_empty() { Refusal::NoEndpoints } else { Refusal::ConnectFailed };
+            return Err(Failure::because(reason, &cluster.id));
+        };
+        let failure = match pool.dial(&rule.upstream, rule.timeouts.connect).await {
+            Ok(switched) => {
+                let by_load = matches!(rule.load_balancing, ir::LoadBalancing::LeastRequest);
+                return Ok((switched, by_load.then(|| Load::new(&pool.endpoint))));
+            }
+            Err(error) => forward::unconnected(pool.endpoint.addr, error),
+        };
+        tried.push(pool.endpoint.uid);
+        let may_go_on = forward::is_unreachable(&failure) && tried.len() < forward::max_connects(rule);
+        if !may_go_on || !local.has_other(&tried) {
+            return Err(failure);
+        }
+        cluster.metrics.retried(worker.index, RetryReason::ConnectFailure);
+    }
+}
