@@ -16,7 +16,7 @@ mod selector;
 mod upgrade;
 mod validate;
 
-pub use backend::{Backend, BackendPort, BackendReference};
+pub use backend::{Backend, BackendPort, BackendProtocol, BackendReference, BackendTls};
 pub use byte_size::{ByteSize, ByteSizeError};
 pub use crd::{crds, crds_yaml};
 pub use duration::{Duration, DurationError};
@@ -92,7 +92,7 @@ pub mod reason {
     pub const UNSUPPORTED_PROTOCOL: &str = "UnsupportedProtocol";
     /// `ResolvedRefs`: false, the Secret of the certificate does not exist, may not be read or holds none that can be used.
     pub const INVALID_CERTIFICATE_REF: &str = "InvalidCertificateRef";
-    /// `ResolvedRefs`: false, the same of the Secret or `ConfigMap` with the authorities of clients' certificates.
+    /// `ResolvedRefs`: false, the same of the Secret or `ConfigMap` with the authorities of others' certificates.
     pub const INVALID_CA_CERTIFICATE_REF: &str = "InvalidCACertificateRef";
     /// Told beside `ResolvedRefs`: the certificate is served although its time is over, or has not begun.
     pub const CERTIFICATE_NOT_VALID_NOW: &str = "CertificateNotValidNow";

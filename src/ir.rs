@@ -29,7 +29,9 @@ pub use self::rule::{
     Action, Backend, BackendTarget, HeaderMatch, HeaderTest, Limits, LoadBalancing, Match, PathMatch, QueryMatch,
     Retry, RetryOn, Rule, RuleName, Timeouts, UpstreamLimits,
 };
-pub use self::tls::{Authorities, Certificate, CertificateSource, ClientCertificates, Termination, Tls, Validity};
+pub use self::tls::{
+    Authorities, BackendTls, Certificate, CertificateSource, ClientCertificates, Termination, Tls, Validity,
+};
 
 /// What one source contributes: the Selectors that have a place in the table with their rules, the Clusters they
 /// refer to, and a verdict on every object it read.

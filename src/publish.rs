@@ -302,7 +302,8 @@ impl Publisher {
     fn tell_certificates(&mut self, fragment: &Fragment, default: Option<Result<Arc<ir::Certificate>, String>>) {
         let own = fragment.selectors.iter().filter_map(|selector| selector.tls.as_ref()?.termination());
         let own = own.filter_map(|termination| termination.certificate.as_ref().ok());
-        let served = own.chain(default.iter().filter_map(|default| default.as_ref().ok()));
+        let shown = fragment.clusters.iter().filter_map(|cluster| cluster.id.tls.as_ref()?.client.as_ref());
+        let served = own.chain(shown).chain(default.iter().filter_map(|default| default.as_ref().ok()));
         let expiry = |certificate: &Arc<ir::Certificate>| (certificate.source.to_string(), certificate.not_after);
         self.metrics.set_certificates(served.map(expiry).collect());
         let trouble = default.and_then(Result::err);

@@ -6,6 +6,7 @@
 pub mod balance;
 pub mod dns;
 pub mod pool;
+pub mod tls;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -17,6 +18,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use self::tls::{ClientTls, TlsClients};
 use crate::ir;
 use crate::telemetry::metrics::{ClusterMetrics, Metrics};
 
@@ -130,6 +132,8 @@ pub struct Cluster {
     pub slot: usize,
     /// Its series.
     pub metrics: Arc<ClusterMetrics>,
+    /// How its endpoints are connected to over TLS, if they are.
+    pub tls: Option<Arc<ClientTls>>,
     version: AtomicU64,
     removed: AtomicBool,
     endpoints: ArcSwap<Endpoints>,
@@ -155,6 +159,7 @@ impl Cluster {
 /// Every Cluster of the process, by identity.
 pub struct Clusters {
     metrics: Arc<Metrics>,
+    tls: TlsClients,
     inner: Mutex<Inner>,
 }
 
@@ -171,14 +176,14 @@ struct Inner {
 impl Clusters {
     /// An empty registry.
     pub fn new(metrics: Arc<Metrics>) -> Self {
-        Self { metrics, inner: Mutex::default() }
+        Self { metrics, tls: TlsClients::new(), inner: Mutex::default() }
     }
 
     /// Makes the Clusters of a fragment exist; those there already stay as they are, endpoints and all.
     pub fn declare(&self, clusters: &[Arc<ir::Cluster>]) {
         let mut inner = self.inner.lock();
         for cluster in clusters {
-            inner.declare(cluster, &self.metrics);
+            inner.declare(cluster, (&self.metrics, &self.tls));
         }
     }
 
@@ -241,7 +246,7 @@ impl Inner {
         Arc::new(Endpoint::new(self.next_uid, addr))
     }
 
-    fn declare(&mut self, cluster: &ir::Cluster, metrics: &Arc<Metrics>) {
+    fn declare(&mut self, cluster: &ir::Cluster, (metrics, tls): (&Metrics, &TlsClients)) {
         if self.clusters.contains_key(&cluster.id) {
             return;
         }
@@ -264,6 +269,7 @@ impl Inner {
             },
             slot,
             metrics: metrics.cluster(&cluster.id.to_string()),
+            tls: tls.get(&cluster.id).map(Arc::new),
             version: AtomicU64::new(0),
             removed: AtomicBool::new(false),
             endpoints: ArcSwap::from_pointee(endpoints),

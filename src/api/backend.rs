@@ -34,6 +34,9 @@ pub struct Backend {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 2), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub filters: Vec<BackendFilter>,
+    /// Speaks to the backend over TLS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<BackendTls>,
 }
 
 impl Backend {
@@ -48,6 +51,7 @@ impl Backend {
             namespace: self.namespace.clone(),
             host: self.host.clone(),
             port: self.port.clone(),
+            tls: self.tls.clone(),
         }
     }
 }
@@ -70,6 +74,50 @@ pub struct BackendReference {
     pub host: Option<String>,
     /// The port: a number, or the name of the Service's port.
     pub port: BackendPort,
+    /// Speaks to the backend over TLS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<BackendTls>,
+}
+
+/// The version of HTTP that is spoken over TLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum BackendProtocol {
+    /// HTTP/1.1.
+    #[default]
+    #[serde(rename = "HTTP1")]
+    Http1,
+    /// HTTP/2, which the backend has to agree to.
+    #[serde(rename = "HTTP2")]
+    Http2,
+}
+
+/// TLS to a backend. The backend's certificate is always verified.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = rules::cel::<BackendTls>()))]
+pub struct BackendTls {
+    /// The host that is asked for (SNI) and that the backend's certificate must be for; `SERVICE.NAMESPACE.svc`, or the
+    /// backend's host, when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "fields::host_or_address")]
+    pub hostname: Option<String>,
+    /// A Secret in the Route's namespace whose key `ca.crt` holds, in PEM, who may have issued the backend's certificate;
+    /// who the gateway's system trusts when neither it nor `caConfigMapName` is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "fields::object_name")]
+    pub ca_secret_name: Option<String>,
+    /// The same in a `ConfigMap`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "fields::object_name")]
+    pub ca_config_map_name: Option<String>,
+    /// A Secret of type `kubernetes.io/tls` in the Route's namespace: the certificate that the gateway shows when the
+    /// backend asks for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "fields::object_name")]
+    pub secret_name: Option<String>,
+    /// The version of HTTP.
+    #[serde(default)]
+    pub protocol: BackendProtocol,
 }
 
 /// A port by number or by name.

@@ -4,10 +4,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement;
 use serde_json::{Value, json};
 
 use super::{
-    AllowedNamespaces, Backend, BackendPort, BackendReference, ClientCertificateMode, ClientCertificates, Condition,
-    ConsistentHash, Filter, FilterType, HeaderMatch, LoadBalancing, LoadBalancingType, NamespacesFrom, PathMatch,
-    PathMatchType, PathModifierType, QueryMatch, RouteRule, RouteSpec, SelectorSpec, SelectorTls, Timeouts, TlsMode,
-    ValueMatchType,
+    AllowedNamespaces, Backend, BackendPort, BackendReference, BackendTls, ClientCertificateMode, ClientCertificates,
+    Condition, ConsistentHash, Filter, FilterType, HeaderMatch, LoadBalancing, LoadBalancingType, NamespacesFrom,
+    PathMatch, PathMatchType, PathModifierType, QueryMatch, RouteRule, RouteSpec, SelectorSpec, SelectorTls, Timeouts,
+    TlsMode, ValueMatchType,
 };
 
 mod conditions;
@@ -104,6 +104,14 @@ impl Ruled for ClientCertificates {
             let named = named.into_iter().filter(|name| name.is_some()).count();
             named == usize::from(clients.mode != ClientCertificateMode::None)
         },
+    )];
+}
+
+impl Ruled for BackendTls {
+    const RULES: &'static [Rule<Self>] = &[Rule::new(
+        "!has(self.caSecretName) || !has(self.caConfigMapName)",
+        "caSecretName and caConfigMapName do not go together",
+        |tls| tls.ca_secret_name.is_none() || tls.ca_config_map_name.is_none(),
     )];
 }
 

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use super::rules::Ruled;
 use super::schema::{Schema, SchemaError};
 use super::{
-    Backend, Condition, Filter, Header, HeaderModifier, LoadBalancing, Route, RouteMatch, RouteRule, RouteSpec,
-    Selector, SelectorSpec, Timeouts,
+    Backend, BackendTls, Condition, Filter, Header, HeaderModifier, LoadBalancing, Route, RouteMatch, RouteRule,
+    RouteSpec, Selector, SelectorSpec, Timeouts,
 };
 
 /// What is wrong with one field of an object.
@@ -284,6 +284,7 @@ fn route_filter(filter: &Filter, path: &str, problems: &mut Problems) {
         let path = format!("{path}.requestMirror");
         apply(mirror, &path, problems);
         apply(&mirror.backend, &format!("{path}.backend"), problems);
+        backend_tls(mirror.backend.tls.as_ref(), &format!("{path}.backend"), problems);
         mirror.fraction.iter().for_each(|fraction| apply(fraction, &format!("{path}.fraction"), problems));
     }
     if let Some(rewrite) = &filter.url_rewrite {
@@ -308,11 +309,18 @@ fn header_modifier(modifier: Option<&HeaderModifier>, path: &str, problems: &mut
 
 fn backend(backend: &Backend, path: &str, problems: &mut Problems) {
     apply(backend, path, problems);
+    backend_tls(backend.tls.as_ref(), path, problems);
     for (index, filter) in backend.filters.iter().enumerate() {
         let path = format!("{path}.filters[{index}]");
         apply(filter, &path, problems);
         header_modifier(filter.request_header_modifier.as_ref(), &format!("{path}.requestHeaderModifier"), problems);
         header_modifier(filter.response_header_modifier.as_ref(), &format!("{path}.responseHeaderModifier"), problems);
+    }
+}
+
+fn backend_tls(tls: Option<&BackendTls>, backend: &str, problems: &mut Problems) {
+    if let Some(tls) = tls {
+        apply(tls, &format!("{backend}.tls"), problems);
     }
 }
 

@@ -75,6 +75,9 @@ pub struct BackendTold {
     /// The Cluster: `namespace/service:port` or `host:port`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
+    /// The host that its certificate must be for, where it is spoken to over TLS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<String>,
     /// What its share is answered with where that is known to be an error, such as `503 no-endpoints`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
@@ -204,6 +207,7 @@ fn told(backends: &[Backend], endpoints: &dyn Endpoints) -> Vec<BackendTold> {
             // Two digits are enough to tell shares apart, and read well.
             percent: (percent * 100.0).round() / 100.0,
             cluster: None,
+            tls: None,
             refused: None,
             filters: filter::told(&backend.filters),
             ready: None,
@@ -217,6 +221,7 @@ fn told(backends: &[Backend], endpoints: &dyn Endpoints) -> Vec<BackendTold> {
             }
             BackendTarget::Cluster(id) => {
                 told.cluster = Some(id.to_string());
+                told.tls = id.tls.as_ref().map(|tls| tls.hostname.to_string());
                 if let Some(mut all) = endpoints.of(id) {
                     let ready = all.iter().filter(|endpoint| endpoint.takes_requests).count();
                     told.ready = Some(ready);

@@ -144,13 +144,11 @@ fn backend(backend: &BackendTold) -> Vec<String> {
         (None, Some(ready)) => format!("{ready} ready"),
         (None, None) => "endpoints not known here".to_owned(),
     };
-    vec![
-        cluster(backend).to_owned(),
-        format!("weight {}", backend.weight),
-        format!("{} %", backend.percent),
-        state,
-        endpoints.join(", "),
-    ]
+    let name = match &backend.tls {
+        Some(host) => format!("{}, over TLS as {host}", cluster(backend)),
+        None => cluster(backend).to_owned(),
+    };
+    vec![name, format!("weight {}", backend.weight), format!("{} %", backend.percent), state, endpoints.join(", ")]
 }
 
 fn decide(out: &mut String, decision: &Explanation) {

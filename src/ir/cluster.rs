@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::ObjectName;
+use super::{BackendTls, ObjectName};
 
 /// What endpoints are spoken to in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -14,7 +14,7 @@ pub enum Protocol {
     /// HTTP/1.1.
     #[default]
     Http1,
-    /// HTTP/2 without TLS, begun with prior knowledge (RFC 9113, section 3.3).
+    /// HTTP/2: without TLS begun with prior knowledge (RFC 9113, section 3.3), with TLS agreed on.
     H2c,
     /// What clients and endpoints have agreed on, of which the gateway sees nothing.
     Opaque,
@@ -28,6 +28,8 @@ pub struct ClusterId {
     pub place: ClusterPlace,
     /// What they are spoken to in.
     pub protocol: Protocol,
+    /// The TLS that it is spoken over, if it is.
+    pub tls: Option<Arc<BackendTls>>,
 }
 
 /// Where the endpoints of a Cluster are.
@@ -52,12 +54,12 @@ pub enum ClusterPlace {
 impl ClusterId {
     /// A port of a Service.
     pub const fn service(service: ObjectName, port: u16, protocol: Protocol) -> Self {
-        Self { place: ClusterPlace::Service { service, port }, protocol }
+        Self { place: ClusterPlace::Service { service, port }, protocol, tls: None }
     }
 
     /// A host and port that are spoken to in HTTP/1.1.
     pub fn host(host: impl Into<Arc<str>>, port: u16) -> Self {
-        Self { place: ClusterPlace::Host { host: host.into(), port }, protocol: Protocol::Http1 }
+        Self { place: ClusterPlace::Host { host: host.into(), port }, protocol: Protocol::Http1, tls: None }
     }
 
     /// What the Cluster's endpoints are spoken to in.
@@ -80,10 +82,15 @@ impl fmt::Display for ClusterId {
 
 impl Serialize for ClusterId {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.protocol {
-            Protocol::Http1 => serializer.collect_str(self),
-            Protocol::H2c => serializer.collect_str(&format_args!("{self} h2c")),
-            Protocol::Opaque => serializer.collect_str(&format_args!("{self} opaque")),
+        let protocol = match (self.protocol, &self.tls) {
+            (Protocol::Http1, _) => "",
+            (Protocol::H2c, None) => " h2c",
+            (Protocol::H2c, Some(_)) => " h2",
+            (Protocol::Opaque, _) => " opaque",
+        };
+        match &self.tls {
+            None => serializer.collect_str(&format_args!("{self}{protocol}")),
+            Some(tls) => serializer.collect_str(&format_args!("{self}{protocol} tls {}", tls.hostname)),
         }
     }
 }

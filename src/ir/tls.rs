@@ -1,5 +1,6 @@
 //! TLS: certificates, and what is asked of clients.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -44,6 +45,17 @@ pub struct ClientCertificates {
     pub required: bool,
     /// Who may have issued them, or the reason in the verdict why that is not known: handshakes fail then.
     pub authorities: Result<Arc<Authorities>, &'static str>,
+}
+
+/// TLS that backends are spoken to over. Two that differ in anything are never spoken to over the same connection.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BackendTls {
+    /// The host that is asked for and that the backend's certificate must be for: a DNS name, or an IP address.
+    pub hostname: Arc<str>,
+    /// Who may have issued the backend's certificate; `None` for those that the system trusts.
+    pub authorities: Option<Arc<Authorities>>,
+    /// The certificate that is shown where the backend asks for one.
+    pub client: Option<Arc<Certificate>>,
 }
 
 /// Where a certificate comes from.
@@ -105,6 +117,23 @@ impl Certificate {
     }
 }
 
+impl Ord for Certificate {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let order = self.source.cmp(&other.source).then_with(|| ders(&self.chain).cmp(ders(&other.chain)));
+        order.then_with(|| self.key.secret_der().cmp(other.key.secret_der()))
+    }
+}
+
+impl PartialOrd for Certificate {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+fn ders<'a>(certificates: &'a [CertificateDer<'_>]) -> impl Iterator<Item = &'a [u8]> {
+    certificates.iter().map(AsRef::as_ref)
+}
+
 impl Hash for Certificate {
     // A few bytes tell most of them apart; there may be thousands to look up whenever a table is made.
     fn hash<H: Hasher>(&self, state: &mut H) {
@@ -136,6 +165,19 @@ pub struct Authorities {
     pub source: ObjectName,
     /// The certificates, at least one.
     pub certificates: Vec<CertificateDer<'static>>,
+}
+
+impl Ord for Authorities {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let order = self.source.cmp(&other.source);
+        order.then_with(|| ders(&self.certificates).cmp(ders(&other.certificates)))
+    }
+}
+
+impl PartialOrd for Authorities {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 impl Hash for Authorities {

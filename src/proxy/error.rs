@@ -92,7 +92,9 @@ pub(super) fn status(reason: Refusal) -> StatusCode {
         Refusal::InvalidRule | Refusal::InvalidBackend | Refusal::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         Refusal::Misdirected => StatusCode::MISDIRECTED_REQUEST,
         Refusal::NotImplemented => StatusCode::NOT_IMPLEMENTED,
-        Refusal::ConnectFailed | Refusal::UpstreamReset | Refusal::UpstreamInvalid => StatusCode::BAD_GATEWAY,
+        Refusal::ConnectFailed | Refusal::UpstreamTls | Refusal::UpstreamReset | Refusal::UpstreamInvalid => {
+            StatusCode::BAD_GATEWAY
+        }
         Refusal::NoEndpoints | Refusal::PoolTimeout | Refusal::Overloaded | Refusal::Draining | Refusal::Aborted => {
             StatusCode::SERVICE_UNAVAILABLE
         }

@@ -425,6 +425,7 @@ impl<'a> Attempts<'a> {
 pub(super) fn unconnected(addr: SocketAddr, error: AcquireError) -> Failure {
     match error {
         AcquireError::Connect(error) => Failure::because(Refusal::ConnectFailed, format!("{addr}: {error}")),
+        AcquireError::Tls(error) => Failure::because(Refusal::UpstreamTls, format!("{addr}: {error}")),
         AcquireError::ConnectTimeout => Failure::because(Refusal::ConnectTimeout, addr),
         AcquireError::Overloaded => Failure::because(Refusal::Overloaded, addr),
         AcquireError::AcquireTimeout => Failure::because(Refusal::PoolTimeout, addr),
@@ -433,7 +434,7 @@ pub(super) fn unconnected(addr: SocketAddr, error: AcquireError) -> Failure {
 
 /// Whether the endpoint could not be connected to, so that another one may be tried.
 pub(super) fn is_unreachable(failure: &Failure) -> bool {
-    matches!(failure.reason, Refusal::ConnectFailed | Refusal::ConnectTimeout)
+    matches!(failure.reason, Refusal::ConnectFailed | Refusal::UpstreamTls | Refusal::ConnectTimeout)
 }
 
 /// To how many endpoints a connection is tried.

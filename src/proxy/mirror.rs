@@ -171,7 +171,9 @@ async fn deliver(worker: &Worker, cluster: &Arc<Cluster>, parts: http::request::
             None => match pool.connect(&LIMITS, CONNECT_TIMEOUT, now).await {
                 Ok(link) => link,
                 Err(AcquireError::Overloaded | AcquireError::AcquireTimeout) => return MirrorOutcome::Overloaded,
-                Err(AcquireError::Connect(_) | AcquireError::ConnectTimeout) => return MirrorOutcome::Failed,
+                Err(AcquireError::Connect(_) | AcquireError::Tls(_) | AcquireError::ConnectTimeout) => {
+                    return MirrorOutcome::Failed;
+                }
             },
         };
         match link.send(request).await {

@@ -1,5 +1,6 @@
 //! The data plane in-process: real sockets on loopback, origins that record raw bytes.
 
+mod backend_tls;
 mod filters;
 mod h2c;
 mod harness;

@@ -19,7 +19,7 @@ use self::claims::Claims;
 use self::table::Table;
 use super::endpoints::{Service, Slice, endpoint_set};
 use super::secrets::Material;
-use super::translate::{Place, RouteSubject, SelectorSubject, Standing, World, references, standing};
+use super::translate::{Place, RouteSubject, SelectorSubject, Standing, World, references, route_references, standing};
 
 pub use self::object::{Content, Invalid, Kind, Object};
 pub use super::translate::{HostBackends, Listener, Reference, Settings};
@@ -35,6 +35,8 @@ pub struct Index {
     routes_of_service: HashMap<ObjectName, BTreeSet<ObjectName>>,
     /// The Selectors of our class that name a Secret or `ConfigMap`, whether it exists or not.
     selectors_of_reference: BTreeMap<Reference, BTreeSet<ObjectName>>,
+    /// The Routes that name one, whether it exists or not.
+    routes_of_reference: BTreeMap<Reference, BTreeSet<ObjectName>>,
     /// Whether they are others than those last told.
     references_changed: bool,
     /// The usable slices of a Service by name, whether it exists or not.
@@ -100,6 +102,8 @@ struct RouteEntry {
     selectors: BTreeSet<ObjectName>,
     /// The Services it names, each once.
     services: BTreeSet<ObjectName>,
+    /// The Secrets and `ConfigMaps` it names, each once.
+    references: BTreeSet<Reference>,
 }
 
 impl World for Objects {
@@ -167,6 +171,7 @@ impl Index {
             routes_of_selector: HashMap::new(),
             routes_of_service: HashMap::new(),
             selectors_of_reference: BTreeMap::new(),
+            routes_of_reference: BTreeMap::new(),
             references_changed: true,
             slices_of_service: HashMap::new(),
             dirty: Dirty { default: true, ..Dirty::default() },
@@ -335,10 +340,12 @@ impl Index {
         if let Some(entry) = old.as_ref().and_then(Slot::valid) {
             entry.selectors.iter().for_each(|selector| unlink(&mut self.routes_of_selector, selector, name));
             entry.services.iter().for_each(|service| unlink(&mut self.routes_of_service, service, name));
+            self.unlink_route(name, &entry.references);
         }
         if let Some(entry) = entry.as_ref().and_then(Slot::valid) {
             entry.selectors.iter().for_each(|selector| link(&mut self.routes_of_selector, selector, name));
             entry.services.iter().for_each(|service| link(&mut self.routes_of_service, service, name));
+            self.link_route(name, &entry.references);
         }
         self.dirty.routes.insert(name.clone());
         if let Some(entry) = entry {
@@ -442,7 +449,8 @@ fn route_entry(subject: Arc<RouteSubject>) -> RouteEntry {
     let mirrors = filters.filter_map(|filter| filter.request_mirror.as_ref()).map(|mirror| &mirror.backend);
     let mirrors = mirrors.filter_map(|to| Some(name(to.namespace.as_deref(), to.service.as_deref()?)));
     let services = backends.chain(mirrors).collect();
-    RouteEntry { subject, selectors, services }
+    let references = route_references(&subject.spec, own);
+    RouteEntry { subject, selectors, services, references }
 }
 
 fn link(map: &mut HashMap<ObjectName, BTreeSet<ObjectName>>, to: &ObjectName, from: &ObjectName) {

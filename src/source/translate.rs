@@ -9,6 +9,7 @@
 //!
 //! `Accepted` is false whenever something was left out, so that partial service is never mistaken for the whole.
 
+mod backend_tls;
 mod backends;
 mod conditions;
 mod cors;
@@ -33,6 +34,7 @@ use crate::ir::{ObjectName, Origin};
 use super::endpoints::Service;
 use super::secrets::Material;
 
+pub use self::backend_tls::route_references;
 pub use self::route::{Attachment, attach};
 pub use self::selector::{Conflict, Place, Standing, standing};
 pub use self::tls::{Reference, default_certificate, references, resolve};

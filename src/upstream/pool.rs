@@ -10,6 +10,7 @@ mod h1;
 mod h2;
 mod received;
 mod switched;
+mod transport;
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -88,6 +89,8 @@ pub enum Link<B> {
 pub enum AcquireError {
     /// Connecting failed.
     Connect(io::Error),
+    /// The endpoint was connected to, and no TLS came of it.
+    Tls(io::Error),
     /// Connecting took too long.
     ConnectTimeout,
     /// The endpoint has its most connections and its most waiting requests.
@@ -236,7 +239,8 @@ impl<B> LocalCluster<B> {
 
 impl<B> EndpointPool<B> {
     fn new(endpoint: Arc<Endpoint>, cluster: &Cluster, purpose: Purpose, worker: usize) -> Self {
-        let account = Rc::new(Account::new(Arc::clone(&endpoint), Arc::clone(&cluster.metrics), purpose, worker));
+        let account = Account::new(Arc::clone(&endpoint), Arc::clone(&cluster.metrics), purpose, worker);
+        let account = Rc::new(account.over(cluster.tls.clone()));
         let connections = match cluster.id.protocol() {
             Protocol::Http1 => Connections::H1(h1::Connections::new(account)),
             Protocol::H2c => Connections::H2(Rc::new(h2::Connections::new(account))),

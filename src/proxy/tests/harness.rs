@@ -193,8 +193,13 @@ impl Gateway {
 
     /// Gives a Service these endpoints.
     pub(super) async fn endpoints(&self, service: &str, addresses: &[SocketAddr]) {
+        self.endpoints_of(service_id(service), addresses).await;
+    }
+
+    /// Gives a Cluster these endpoints.
+    pub(super) async fn endpoints_of(&self, cluster: ClusterId, addresses: &[SocketAddr]) {
         let endpoint = |&addr: &SocketAddr| ir::Endpoint { addr, state: ir::EndpointState::Ready };
-        let set = ir::EndpointSet { cluster: service_id(service), endpoints: addresses.iter().map(endpoint).collect() };
+        let set = ir::EndpointSet { cluster, endpoints: addresses.iter().map(endpoint).collect() };
         let before = self.updates_applied();
         let update = Update::Endpoints { set: Arc::new(set), observed: std::time::Instant::now() };
         self.updates.send(update).await.unwrap();

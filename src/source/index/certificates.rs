@@ -1,4 +1,4 @@
-//! Secrets and `ConfigMaps`: which are named, and which Selectors a change of one concerns.
+//! Secrets and `ConfigMaps`: which are named, and which Selectors and Routes a change of one concerns.
 
 use std::collections::BTreeSet;
 
@@ -7,12 +7,13 @@ use crate::ir::{Certificate, ObjectName, Validity};
 use crate::source::secrets::Material;
 
 impl Index {
-    /// The Secrets and `ConfigMaps` that Selectors of our class name, and the one of the default certificate, if they are
+    /// The Secrets and `ConfigMaps` that Selectors of our class and Routes name, and the one of the default certificate, if they are
     /// not those of the last call.
     pub fn take_references(&mut self) -> Option<BTreeSet<Reference>> {
         let default = self.objects.settings.default_certificate.clone().map(Reference::Secret);
         let has_changed = std::mem::take(&mut self.references_changed);
-        has_changed.then(|| self.selectors_of_reference.keys().cloned().chain(default).collect())
+        let named = || self.selectors_of_reference.keys().chain(self.routes_of_reference.keys()).cloned();
+        has_changed.then(|| named().chain(default).collect())
     }
 
     /// Removes an object that is no longer asked for.
@@ -51,11 +52,35 @@ impl Index {
         };
     }
 
-    /// Marks the Selectors that name an object.
+    /// Marks the Selectors and Routes that name an object.
     fn touch_reference(&mut self, reference: &Reference) {
         self.dirty.selectors.extend(self.selectors_of_reference.get(reference).into_iter().flatten().cloned());
+        for route in self.routes_of_reference.get(reference).cloned().unwrap_or_default() {
+            self.touch_route(&route);
+        }
         let default = self.objects.settings.default_certificate.as_ref();
         self.dirty.default |= matches!(reference, Reference::Secret(name) if Some(name) == default);
+    }
+
+    /// Notes what a Route names.
+    pub(super) fn link_route(&mut self, route: &ObjectName, named: &BTreeSet<Reference>) {
+        for reference in named {
+            let routes = self.routes_of_reference.entry(reference.clone()).or_default();
+            self.references_changed |= routes.is_empty();
+            routes.insert(route.clone());
+        }
+    }
+
+    /// Forgets that a Route names them.
+    pub(super) fn unlink_route(&mut self, route: &ObjectName, named: &BTreeSet<Reference>) {
+        for reference in named {
+            let Some(routes) = self.routes_of_reference.get_mut(reference) else { continue };
+            routes.remove(route);
+            if routes.is_empty() {
+                self.routes_of_reference.remove(reference);
+                self.references_changed = true;
+            }
+        }
     }
 
     /// Notes what a Selector names now in place of what it named before.

@@ -4,10 +4,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use crate::api::reason::{BACKEND_NOT_FOUND, INVALID, REF_NOT_PERMITTED, UNSUPPORTED_PROTOCOL, UNSUPPORTED_VALUE};
-use crate::api::{self, BackendPort};
+use crate::api::{self, BackendPort, BackendProtocol};
 use crate::ir::{Backend, BackendTarget, Cluster, ClusterId, Hostname, ObjectName, Protocol, Target};
 use crate::source::endpoints::{Service, ServicePort};
 
+use super::backend_tls;
 use super::filters::{Broken, backend_filters};
 use super::report::{Field, Report};
 use super::{HostBackends, World};
@@ -73,7 +74,11 @@ impl Problem {
     }
 }
 
-fn problem(reason: &'static str, member: impl Into<Option<&'static str>>, what: impl Into<String>) -> Problem {
+pub(super) fn problem(
+    reason: &'static str,
+    member: impl Into<Option<&'static str>>,
+    what: impl Into<String>,
+) -> Problem {
     Problem { reason, member: member.into(), what: what.into() }
 }
 
@@ -83,22 +88,33 @@ pub(super) fn cluster(
     (namespace, speech): (&str, Speech),
     world: &impl World,
 ) -> Result<Cluster, Problem> {
-    match (&backend.service, &backend.host) {
+    let (mut cluster, usual_name) = match (&backend.service, &backend.host) {
         (Some(service), None) => {
             let name = ObjectName::new(backend.namespace.as_deref().unwrap_or(namespace), service.as_str());
-            service_cluster(name, &backend.port, (namespace, speech), world)
+            let usual_name = format!("{}.{}.svc", name.name, name.namespace);
+            (service_cluster(name, backend, (namespace, speech), world)?, usual_name)
         }
-        (None, Some(host)) => host_cluster(host, &backend.port, speech, &world.settings().host_backends),
-        _ => Err(problem(INVALID, None, "a backend needs either service or host")),
-    }
+        (None, Some(host)) => (host_cluster(host, backend, speech, &world.settings().host_backends)?, host.clone()),
+        _ => return Err(problem(INVALID, None, "a backend needs either service or host")),
+    };
+    cluster.id.tls = match &backend.tls {
+        Some(_) if speech == Speech::Clients => {
+            let what = "does not go with TLS that is passed through, which is the client's";
+            return Err(problem(UNSUPPORTED_VALUE, "tls", what));
+        }
+        Some(tls) => Some(backend_tls::resolve(tls, &usual_name, namespace, world)?),
+        None => None,
+    };
+    Ok(cluster)
 }
 
 fn service_cluster(
     name: ObjectName,
-    port: &BackendPort,
+    backend: &api::BackendReference,
     (namespace, speech): (&str, Speech),
     world: &impl World,
 ) -> Result<Cluster, Problem> {
+    let port = &backend.port;
     // Comes first and says the same whether the Service is there or not: that is its namespace's secret.
     if *name.namespace != *namespace && !world.is_granted(namespace, &name) {
         let what = format!(
@@ -121,28 +137,42 @@ fn service_cluster(
     let Some(found) = found else {
         return Err(problem(BACKEND_NOT_FOUND, "port", no_port(&name, port, service)));
     };
-    let Some(protocol) = protocol(found.app_protocol.as_deref(), speech) else {
-        let what = format!(
-            "port {} of Service {name} has appProtocol {}, which the gateway does not speak to backends",
-            found.number,
-            found.app_protocol.as_deref().unwrap_or_default()
-        );
-        return Err(problem(UNSUPPORTED_PROTOCOL, "port", what));
-    };
+    let protocol = protocol(found.app_protocol.as_deref(), speech, backend.tls.as_ref()).map_err(|why| {
+        let app_protocol = found.app_protocol.as_deref().unwrap_or_default();
+        let what = format!("port {} of Service {name} has appProtocol {app_protocol}, {why}", found.number);
+        problem(UNSUPPORTED_PROTOCOL, "port", what)
+    })?;
     Ok(Cluster { id: ClusterId::service(name, found.number, protocol), target: Target::Slices })
 }
 
-/// What a port with this `appProtocol` is spoken to in; `None` where it says that nothing the gateway speaks will do
-/// (GEP-1911 of Gateway API). Names of no known meaning leave HTTP/1.1, which is what the field's absence means.
-fn protocol(app_protocol: Option<&str>, speech: Speech) -> Option<Protocol> {
-    match app_protocol {
-        _ if speech == Speech::Clients => Some(Protocol::Opaque),
-        Some("kubernetes.io/h2c") => Some(Protocol::H2c),
-        None | Some("kubernetes.io/ws") => Some(Protocol::Http1),
-        // Protocols that begin with TLS, and standard ones that are not known yet.
-        Some("https") => None,
-        Some(name) if name.starts_with("kubernetes.io/") => None,
-        Some(_) => Some(Protocol::Http1),
+/// What a port with this `appProtocol` is spoken to in, or why nothing the gateway speaks will do (GEP-1911 of Gateway
+/// API). Names of no known meaning leave HTTP/1.1, which is what the field's absence means. Never without TLS what is
+/// declared to have it.
+fn protocol(
+    app_protocol: Option<&str>,
+    speech: Speech,
+    tls: Option<&api::BackendTls>,
+) -> Result<Protocol, &'static str> {
+    match (app_protocol, tls) {
+        _ if speech == Speech::Clients => Ok(Protocol::Opaque),
+        (Some("https" | "kubernetes.io/wss"), None) => Err("which begins with TLS: the backend needs tls"),
+        (Some("kubernetes.io/h2c"), None) => Ok(Protocol::H2c),
+        (Some("kubernetes.io/ws"), None) => Ok(Protocol::Http1),
+        (Some("kubernetes.io/h2c" | "kubernetes.io/ws"), Some(_)) => {
+            Err("which is spoken without TLS, and the backend has tls; https is what goes with it")
+        }
+        (Some("kubernetes.io/wss"), Some(tls)) => Ok(over_tls(tls)),
+        // Standard ones that are not known yet.
+        (Some(name), _) if name.starts_with("kubernetes.io/") => Err("which the gateway does not speak to backends"),
+        (_, Some(tls)) => Ok(over_tls(tls)),
+        (_, None) => Ok(Protocol::Http1),
+    }
+}
+
+const fn over_tls(tls: &api::BackendTls) -> Protocol {
+    match tls.protocol {
+        BackendProtocol::Http1 => Protocol::Http1,
+        BackendProtocol::Http2 => Protocol::H2c,
     }
 }
 
@@ -158,8 +188,13 @@ fn no_port(name: &ObjectName, port: &BackendPort, service: &Service) -> String {
     format!("Service {name} has no port {port}; it has {}", ports.join(", "))
 }
 
-fn host_cluster(host: &str, port: &BackendPort, speech: Speech, allowed: &HostBackends) -> Result<Cluster, Problem> {
-    let BackendPort::Number(port) = *port else {
+fn host_cluster(
+    host: &str,
+    backend: &api::BackendReference,
+    speech: Speech,
+    allowed: &HostBackends,
+) -> Result<Cluster, Problem> {
+    let BackendPort::Number(port) = backend.port else {
         return Err(problem(INVALID, "port", "the port of a host must be a number"));
     };
     let address = host.parse::<IpAddr>().ok();
@@ -189,7 +224,7 @@ fn host_cluster(host: &str, port: &BackendPort, speech: Speech, allowed: &HostBa
         HostBackends::Anywhere => {}
     }
     let protocol = match speech {
-        Speech::Http => Protocol::Http1,
+        Speech::Http => backend.tls.as_ref().map_or(Protocol::Http1, over_tls),
         Speech::Clients => Protocol::Opaque,
     };
     let id = |host: Arc<str>| ClusterId { protocol, ..ClusterId::host(host, port) };

@@ -57,7 +57,7 @@ fn authorities_of(clients: &ClientCertificates, namespace: &str) -> Option<(Refe
 }
 
 /// What of an object's material is asked for, or why it is not to be had.
-fn material<'a, T>(
+pub(super) fn material<'a, T>(
     reference: &Reference,
     world: &'a impl World,
     part: impl FnOnce(&'a Material) -> Option<&'a Result<T, String>>,
@@ -77,14 +77,14 @@ fn material<'a, T>(
     }
 }
 
-fn certificate_in(material: &Material) -> Option<&Result<Arc<Certificate>, String>> {
+pub(super) fn certificate_in(material: &Material) -> Option<&Result<Arc<Certificate>, String>> {
     match material {
         Material::Denied => None,
         Material::Held { certificate, .. } => Some(certificate),
     }
 }
 
-fn authorities_in(material: &Material) -> Option<&Result<Arc<ir::Authorities>, String>> {
+pub(super) fn authorities_in(material: &Material) -> Option<&Result<Arc<ir::Authorities>, String>> {
     match material {
         Material::Denied => None,
         Material::Held { authorities, .. } => Some(authorities),

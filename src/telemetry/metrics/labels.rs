@@ -76,6 +76,8 @@ labels! {
         ConnectFailed => "connect-failed",
         /// Connecting took too long.
         ConnectTimeout => "connect-timeout",
+        /// An endpoint was connected to and no TLS came of it: its certificate does not verify, for example.
+        UpstreamTls => "upstream-tls",
         /// No connection of the pool came free in time.
         PoolTimeout => "pool-timeout",
         /// The endpoint closed or reset before its answer was complete.

@@ -10,8 +10,10 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 
 use super::AcquireError;
+use super::transport::Transport;
 use crate::telemetry::metrics::{ClusterMetrics, ConnectionState};
 use crate::upstream::Endpoint;
+use crate::upstream::tls::{ClientTls, TlsFailed};
 
 /// Silence after which the kernel asks whether a peer is still there, and between its further questions.
 const KEEPALIVE: Duration = Duration::from_secs(30);
@@ -46,12 +48,23 @@ pub(super) struct Account {
     metrics: Arc<ClusterMetrics>,
     purpose: Purpose,
     worker: usize,
+    tls: Option<Arc<ClientTls>>,
 }
 
 impl Account {
     /// An account without connections.
     pub(super) fn new(endpoint: Arc<Endpoint>, metrics: Arc<ClusterMetrics>, purpose: Purpose, worker: usize) -> Self {
-        Self { endpoint, metrics, purpose, worker }
+        Self { endpoint, metrics, purpose, worker, tls: None }
+    }
+
+    /// The same with connections over TLS, if there is any.
+    pub(super) fn over(self, tls: Option<Arc<ClientTls>>) -> Self {
+        Self { tls, ..self }
+    }
+
+    /// Whether connections are over TLS.
+    pub(super) const fn is_secure(&self) -> bool {
+        self.tls.is_some()
     }
 
     /// More, or fewer, unused connections: what is not idle is active.
@@ -83,15 +96,27 @@ impl Account {
         timeout: Duration,
         connect: impl Future<Output = io::Result<T>>,
     ) -> Result<T, AcquireError> {
+        let failed =
+            |error| if TlsFailed::is(&error) { AcquireError::Tls(error) } else { AcquireError::Connect(error) };
         let connected = match timeout {
-            Duration::ZERO => connect.await.map_err(AcquireError::Connect),
+            Duration::ZERO => connect.await.map_err(failed),
             timeout => match tokio::time::timeout(timeout, connect).await {
-                Ok(connected) => connected.map_err(AcquireError::Connect),
+                Ok(connected) => connected.map_err(failed),
                 Err(_) => Err(AcquireError::ConnectTimeout),
             },
         };
         self.judge(connected.is_ok());
         connected
+    }
+
+    /// A connection to the endpoint, with TLS where the Cluster has it.
+    pub(super) async fn transport(&self) -> io::Result<Transport> {
+        let stream = self.tcp().await?;
+        match &self.tls {
+            None => Ok(Transport::Plain(stream)),
+            // In a box, for a handshake is large and most connections have none.
+            Some(tls) => Ok(Transport::Tls(Box::new(Box::pin(tls.connect(stream)).await?))),
+        }
     }
 
     /// A socket to the endpoint.

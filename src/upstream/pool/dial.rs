@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use super::account::{Account, Permit, Waiting, watch_peer};
 use super::switched::Switched;
+use super::transport::Transport;
 use super::{AcquireError, Connections, EndpointPool};
 use crate::ir::UpstreamLimits;
 
@@ -28,7 +29,7 @@ impl<B> EndpointPool<B> {
             Ok(stream)
         };
         let stream = account.connecting(connect_timeout, connect).await?;
-        Ok(Switched::new(stream, Bytes::new(), permit))
+        Ok(Switched::new(Transport::Plain(stream), Bytes::new(), permit))
     }
 }
 

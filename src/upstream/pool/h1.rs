@@ -14,11 +14,11 @@ use http::{Request, Response};
 use http_body::Body;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
 use super::account::{Account, Permit, Waiting, watch_peer};
 use super::switched::{Switched, Switching};
+use super::transport::Transport;
 use super::{AcquireError, BodyError, MAX_RESPONSE_HEAD, Received, SendError, millis, signed};
 use crate::ir::UpstreamLimits;
 
@@ -160,7 +160,7 @@ where
         connect_timeout: Duration,
         now_ms: u64,
     ) -> Result<Link<B>, AcquireError> {
-        let stream = self.account.connecting(connect_timeout, self.account.tcp()).await?;
+        let stream = self.account.connecting(connect_timeout, self.account.transport()).await?;
         let mut builder = http1::Builder::new();
         builder.max_headers(MAX_RESPONSE_HEADERS).max_header_size(MAX_RESPONSE_HEAD);
         let handshake = builder.handshake(TokioIo::new(stream)).await;
@@ -173,7 +173,7 @@ where
 }
 
 /// Runs a connection to its end as HTTP, and lets go of its socket then, or hands it on.
-async fn drive<B>(mut connection: http1::Connection<TokioIo<TcpStream>, B>, permit: Permit, exit: Rc<Exit>)
+async fn drive<B>(mut connection: http1::Connection<TokioIo<Transport>, B>, permit: Permit, exit: Rc<Exit>)
 where
     B: Body<Data = Bytes> + 'static,
     B::Error: Into<BodyError>,
@@ -187,7 +187,7 @@ where
     let parts = connection.into_parts();
     let stream = parts.io.into_inner();
     // What goes on may be silent for long: the kernel finds out when the endpoint is gone.
-    if let Err(error) = watch_peer(&stream) {
+    if let Err(error) = watch_peer(stream.socket()) {
         tracing::debug!(%error, "a tunnel's endpoint cannot be watched");
     }
     // Nobody waits any more: closed.

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use ::h2::client::SendRequest;
 use bytes::Bytes;
+use http::uri::Scheme;
 use tokio::sync::oneshot;
 
 use self::connect::Terms;
@@ -82,6 +83,8 @@ impl Queue {
 /// One connection. Closed by its driver when nothing refers to it any more and its last stream has ended.
 struct Connection {
     send: RefCell<SendRequest<Bytes>>,
+    /// What requests name as theirs.
+    scheme: Scheme,
     pool: Weak<Connections>,
     /// Streams lent.
     streams: Cell<usize>,
@@ -351,6 +354,7 @@ impl AcquireError {
     fn again(&self) -> Self {
         match self {
             Self::Connect(error) => Self::Connect(io::Error::new(error.kind(), error.to_string())),
+            Self::Tls(error) => Self::Tls(io::Error::new(error.kind(), error.to_string())),
             Self::ConnectTimeout => Self::ConnectTimeout,
             Self::Overloaded => Self::Overloaded,
             Self::AcquireTimeout => Self::AcquireTimeout,

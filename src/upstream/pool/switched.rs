@@ -6,15 +6,15 @@ use std::task::{Context, Poll};
 
 use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
 use super::account::Permit;
+use super::transport::Transport;
 
 /// A connection to an endpoint after its 101: what both sides now send is theirs alone. It counts among the endpoint's
 /// connections until it is dropped, and is never given back.
 pub struct Switched {
-    stream: TcpStream,
+    stream: Transport,
     /// What came behind the 101.
     early: Bytes,
     _permit: Permit,
@@ -25,7 +25,7 @@ pub type Switching = oneshot::Receiver<Switched>;
 
 impl Switched {
     /// A connection on which `early` has been read behind the 101.
-    pub(super) fn new(stream: TcpStream, early: Bytes, permit: Permit) -> Self {
+    pub(super) fn new(stream: Transport, early: Bytes, permit: Permit) -> Self {
         Self { stream, early, _permit: permit }
     }
 }

@@ -44,6 +44,40 @@ fn certificate(fragment: &Fragment, name: &str) -> Result<Arc<Certificate>, &'st
 }
 
 #[test]
+fn what_a_route_names_for_its_backends_is_asked_for_and_concerns_it() {
+    let authority = Authority::new("ca");
+    let tls = json!({"caSecretName": "authorities", "secretName": "own", "hostname": "b.test"});
+    let route = |tls: &Value| {
+        let rules = json!([{"backends": [{"service": "b", "port": 443, "tls": tls}]}]);
+        let spec = json!({"selectors": [{"name": "s"}], "rules": rules});
+        object(json!({"kind": "Route", "metadata": {"namespace": "test", "name": "r"}, "spec": spec}))
+    };
+    let service =
+        json!({"kind": "Service", "metadata": {"namespace": "test", "name": "b"}, "spec": {"ports": [{"port": 443}]}});
+    let mut index = index([selector("s", json!({})), route(&tls), object(service)]);
+    let named = |name: &str| Reference::Secret(ObjectName::new("test", name));
+    assert_eq!(index.take_references(), Some([named("authorities"), named("own")].into()));
+    let cluster = |index: &mut Index| index.take_table().unwrap().0.clusters.first().map(|cluster| cluster.id.clone());
+    assert_eq!(cluster(&mut index), None, "nothing is sent before it is known how");
+
+    let mut authorities = authority.issue(&["x.test"]).secret("authorities");
+    authorities["stringData"]["ca.crt"] = authority.pem.clone().into();
+    index.apply(object(authorities));
+    index.apply(secret("own", &authority.issue_to_client("one")));
+    let first = cluster(&mut index).unwrap();
+    let made = first.tls.clone().unwrap();
+    assert_eq!(made.authorities.as_ref().unwrap().certificates, std::slice::from_ref(&authority.certificate));
+    // Another certificate is another Cluster: its connections are made anew.
+    index.apply(secret("own", &authority.issue_to_client("two")));
+    let second = cluster(&mut index).unwrap();
+    assert!(first != second && first.place == second.place);
+
+    index.apply(route(&json!({})));
+    assert_eq!(index.take_references(), Some([].into()));
+    assert_eq!(cluster(&mut index).unwrap().tls.unwrap().hostname, "b.test.svc".into());
+}
+
+#[test]
 fn a_secret_concerns_the_selectors_that_name_it() {
     let authority = Authority::new("ca");
     let (one, two) = (authority.issue(&["a.test"]), authority.issue(&["a.test"]));

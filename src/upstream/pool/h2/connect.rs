@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use ::h2::client;
 use bytes::Bytes;
+use http::uri::Scheme;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 
 use super::super::account::{Permit, watch_peer};
+use super::super::transport::Transport;
 use super::super::{AcquireError, MAX_RESPONSE_HEAD, millis};
 use super::{Connection, Connections, MAX_STREAMS};
 use crate::ir::UpstreamLimits;
@@ -48,8 +49,8 @@ pub(super) async fn open(pool: &Rc<Connections>, permit: Permit, terms: Terms) -
     let establish = async {
         let mut left = 0;
         loop {
-            let stream = pool.account.tcp().await?;
-            watch_peer(&stream)?;
+            let stream = pool.account.transport().await?;
+            watch_peer(stream.socket())?;
             match establish(Counted { stream, written: Rc::clone(&written) }).await {
                 // It is there and wants to be left: who takes its place may listen already.
                 Err(error) if error.kind() == LEFT && left < MAX_LEFT => left += 1,
@@ -61,6 +62,7 @@ pub(super) async fn open(pool: &Rc<Connections>, permit: Permit, terms: Terms) -
     let (now_ms, idle_for_ms) = (pool.now_ms.get(), millis(terms.limits.idle_timeout));
     let connection = Rc::new(Connection {
         send: RefCell::new(send),
+        scheme: if pool.account.is_secure() { Scheme::HTTPS } else { Scheme::HTTP },
         pool: Rc::downgrade(pool),
         streams: Cell::new(0),
         is_open: Cell::new(false),
@@ -131,7 +133,7 @@ async fn drive(mut driver: Driver, connection: Weak<Connection>, permit: Permit)
 
 /// A socket that counts what is written to it.
 pub(super) struct Counted {
-    stream: TcpStream,
+    stream: Transport,
     written: Rc<Cell<u64>>,
 }
 

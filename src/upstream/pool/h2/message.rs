@@ -35,7 +35,7 @@ const NOT_IN_TRAILERS: [HeaderName; 13] = [
 const GRPC_TRAILERS: HeaderValue = HeaderValue::from_static("grpc-status, grpc-message, grpc-status-details-bin");
 
 /// The head of a request: `Host` becomes `:authority` (section 8.3.1).
-pub(super) fn request(mut parts: request::Parts) -> Request<()> {
+pub(super) fn request(mut parts: request::Parts, scheme: &Scheme) -> Request<()> {
     let headers = &mut parts.headers;
     remove(headers, &CONNECTION_FIELDS);
     if headers.get_all(header::TE).iter().any(|te| te != "trailers") {
@@ -43,7 +43,7 @@ pub(super) fn request(mut parts: request::Parts) -> Request<()> {
     }
     let authority = headers.get(header::HOST).and_then(|host| Authority::try_from(host.as_bytes()).ok());
     // A request that names no host has none in HTTP/2 either.
-    if let Some(uri) = authority.and_then(|authority| absolute(&parts.uri, authority)) {
+    if let Some(uri) = authority.and_then(|authority| absolute(&parts.uri, authority, scheme)) {
         headers.remove(header::HOST);
         parts.uri = uri;
         parts.version = Version::HTTP_2;
@@ -51,9 +51,9 @@ pub(super) fn request(mut parts: request::Parts) -> Request<()> {
     Request::from_parts(parts, ())
 }
 
-fn absolute(target: &Uri, authority: Authority) -> Option<Uri> {
+fn absolute(target: &Uri, authority: Authority, scheme: &Scheme) -> Option<Uri> {
     let mut parts = uri::Parts::default();
-    parts.scheme = Some(Scheme::HTTP);
+    parts.scheme = Some(scheme.clone());
     parts.authority = Some(authority);
     parts.path_and_query = Some(target.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/")));
     Uri::from_parts(parts).ok()
@@ -93,7 +93,7 @@ mod tests {
         for (name, value) in fields {
             builder = builder.header(*name, *value);
         }
-        request(builder.body(()).unwrap().into_parts().0)
+        request(builder.body(()).unwrap().into_parts().0, &Scheme::HTTP)
     }
 
     #[test]

@@ -78,7 +78,7 @@ where
         }
         let (parts, body) = request.into_parts();
         let ends = body.is_end_stream();
-        let sent = handle.send_request(message::request(parts), ends);
+        let sent = handle.send_request(message::request(parts, &self.lease.connection.scheme), ends);
         let (answer, stream) = sent.map_err(|error| SendError::Broken(error.into()))?;
         if !ends {
             self.upload = Some(Upload(tokio::task::spawn_local(upload(body, stream))));
