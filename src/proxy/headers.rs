@@ -90,6 +90,19 @@ fn remove_listed(headers: &mut HeaderMap, names: &[HeaderName]) {
     }
 }
 
+/// Removes the fields with `_` in their name, and says how many. Many a backend takes `x_user` and `x-user` for the same
+/// variable, and so a client's own for one that the gateway vouches for (RFC 9110, section 17.10).
+pub(super) fn drop_underscored(headers: &mut HeaderMap) -> usize {
+    let is_underscored = |name: &HeaderName| name.as_str().as_bytes().contains(&b'_');
+    if !headers.keys().any(is_underscored) {
+        return 0;
+    }
+    let before = headers.len();
+    let names: Vec<HeaderName> = headers.keys().filter(|name| is_underscored(name)).cloned().collect();
+    remove_listed(headers, &names);
+    before - headers.len()
+}
+
 const HTTP: &str = "http";
 const HTTPS: &str = "https";
 

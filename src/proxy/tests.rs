@@ -1,6 +1,7 @@
 //! The data plane in-process: real sockets on loopback, origins that record raw bytes.
 
 mod filters;
+mod framing;
 mod h2c;
 mod harness;
 mod http2;
