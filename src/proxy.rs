@@ -19,7 +19,7 @@ mod incoming;
 mod io;
 mod mirror;
 pub mod preview;
-mod proxy_protocol;
+pub mod proxy_protocol;
 mod query;
 pub mod raw;
 mod screen;

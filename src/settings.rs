@@ -259,6 +259,8 @@ pub struct Log {
 pub struct Headers {
     /// Fields of requests with an underscore in their name: `drop`, for backends often take `x_user` for `x-user`, or `allow`.
     pub underscores: Underscores,
+    /// Tell backends of the client in `Forwarded` (RFC 7239) too, beside `X-Forwarded-*`.
+    pub forwarded: bool,
 }
 
 /// What becomes of fields with an underscore in their name.

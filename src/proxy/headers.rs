@@ -273,6 +273,37 @@ fn extend(headers: &mut HeaderMap, peer: &Peer, port: Option<u16>) {
     }
 }
 
+/// Adds this hop to `Forwarded` (RFC 7239), behind what a trusted peer says there. Comes after [`forward`], which has
+/// dropped anybody else's.
+pub(super) fn add_forwarded(headers: &mut HeaderMap, peer: &Peer) {
+    let mut chain: Vec<u8> = Vec::new();
+    for line in headers.get_all(header::FORWARDED) {
+        chain.extend_from_slice(line.as_bytes());
+        chain.extend_from_slice(b", ");
+    }
+    match peer.ip {
+        IpAddr::V4(ip) => chain.extend_from_slice(format!("for={ip}").as_bytes()),
+        // Colons and brackets are no token (section 4).
+        IpAddr::V6(ip) => chain.extend_from_slice(format!("for=\"[{ip}]\"").as_bytes()),
+    }
+    if let Some(host) = headers.get(header::HOST).filter(|host| !host.is_empty()) {
+        chain.extend_from_slice(b";host=\"");
+        for &byte in host.as_bytes() {
+            if matches!(byte, b'"' | b'\\') {
+                chain.push(b'\\');
+            }
+            chain.push(byte);
+        }
+        chain.push(b'"');
+    }
+    chain.extend_from_slice(b";proto=");
+    chain.extend_from_slice(peer.scheme.as_bytes());
+    // All of it was in field values, or has no byte that they may not have.
+    if let Ok(value) = HeaderValue::from_bytes(&chain) {
+        headers.insert(header::FORWARDED, value);
+    }
+}
+
 /// The port that fits what a trusted peer says of host and scheme, where it says nothing of the port.
 fn port_told(headers: &HeaderMap, peer: &Peer, port: Option<u16>) -> HeaderValue {
     let named = match headers.get(FORWARDED_HOST) {

@@ -163,7 +163,7 @@ async fn answer(
                 parts.uri = uri;
             }
             let port = authority.as_ref().and_then(|authority| authority.port);
-            prepare(&mut parts, client, rule, (port, certificate), id);
+            prepare(&mut parts, client, rule, (port, certificate, settings.headers.forwarded), id);
             if authority.is_none() {
                 // RFC 9112, section 3.2: a request of HTTP/1.1 has it, and it is empty where nobody is named.
                 parts.headers.entry(header::HOST).or_insert(HeaderValue::from_static(""));
@@ -325,18 +325,22 @@ fn max_path(worker: &Worker) -> usize {
     usize::try_from(worker.shared.settings.limits.max_uri_bytes.get()).unwrap_or(usize::MAX)
 }
 
-/// Makes a client's head one for a backend. `port` is the one that the request's host names, `certificate` the client's.
+/// Makes a client's head one for a backend. `port` is the one that the request's host names, `certificate` the client's;
+/// `forwarded` asks for that field too.
 fn prepare(
     parts: &mut http::request::Parts,
     client: &Client,
     rule: &ir::Rule,
-    (port, certificate): (Option<u16>, Option<&HeaderValue>),
+    (port, certificate, forwarded): (Option<u16>, Option<&HeaderValue>, bool),
     id: &HeaderValue,
 ) {
     let headers = &mut parts.headers;
     // Before our own fields are put in: `Connection` must not be able to name them (RFC 9110, section 7.6.1).
     headers::strip_hop_by_hop(headers);
     headers::forward(headers, &client.peer, port);
+    if forwarded {
+        headers::add_forwarded(headers, &client.peer);
+    }
     headers::identify(headers, certificate);
     headers.insert(REQUEST_ID, id.clone());
     filters::edit_request(headers, &rule.filters);
