@@ -62,7 +62,7 @@ h2-conformance: deps ## The HTTP/2 tests of httpwg against the gateway; docs/htt
 
 # The flags are those of `cargo fuzz run --sanitizer none`; without a sanitizer a stable compiler will do. With nightly and cargo-fuzz
 # `cargo fuzz run TARGET` works too.
-FUZZ_TARGETS := path table objects
+FUZZ_TARGETS := path table objects heads proxy_header
 FUZZ_SECONDS := 20
 FUZZ_DIR := $(abspath $(TARGET))/fuzz
 FUZZ_FLAGS := --cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-trace-compares \

@@ -20,8 +20,10 @@ mod io;
 mod mirror;
 mod passthrough;
 pub mod preview;
-mod proxy_protocol;
+pub mod proxy_protocol;
 mod query;
+pub mod raw;
+mod screen;
 mod service;
 mod target;
 pub mod tls;
@@ -65,6 +67,8 @@ pub struct Shared {
     pub metrics: Arc<Metrics>,
     /// Protocols that connections may change to where a rule names none.
     upgrades: Vec<Arc<str>>,
+    /// What a head in HTTP/1 may take.
+    heads: raw::Limits,
     loads: Box<[WorkerLoad]>,
 }
 
@@ -84,7 +88,8 @@ impl Shared {
     ) -> Arc<Self> {
         let loads = (0..workers).map(|_| WorkerLoad::default()).collect();
         let upgrades = settings.upgrades.iter().map(|protocol| protocol.as_str().into()).collect();
-        Arc::new(Self { settings, published, lifecycle, metrics, upgrades, loads })
+        let heads = connection::h1::heads(&settings.limits);
+        Arc::new(Self { settings, published, lifecycle, metrics, upgrades, heads, loads })
     }
 
     /// Client connections of the process.

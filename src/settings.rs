@@ -44,6 +44,8 @@ pub struct Settings {
     pub limits: Limits,
     /// How long clients may take.
     pub timeouts: Timeouts,
+    /// What becomes of header fields.
+    pub headers: Headers,
     /// Protocols that connections may change to where a rule names none, such as `websocket`. Other HTTP and TLS never.
     #[schemars(with = "Vec<String>")]
     pub upgrades: Vec<UpgradeProtocol>,
@@ -251,6 +253,27 @@ pub struct Log {
     pub format: LogFormat,
 }
 
+/// What becomes of header fields.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Headers {
+    /// Fields of requests with an underscore in their name: `drop`, for backends often take `x_user` for `x-user`, or `allow`.
+    pub underscores: Underscores,
+    /// Tell backends of the client in `Forwarded` (RFC 7239) too, beside `X-Forwarded-*`.
+    pub forwarded: bool,
+}
+
+/// What becomes of fields with an underscore in their name.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Underscores {
+    /// They are removed, and counted.
+    #[default]
+    Drop,
+    /// They stay.
+    Allow,
+}
+
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
@@ -297,6 +320,7 @@ impl Default for Settings {
             tls: Tls::default(),
             limits: Limits::default(),
             timeouts: Timeouts::default(),
+            headers: Headers::default(),
             upgrades: websocket(),
             log: Log::default(),
             metrics: Metrics::default(),

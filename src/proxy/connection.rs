@@ -20,6 +20,7 @@ use super::headers::Peer;
 use super::io::Replayed;
 use super::passthrough;
 use super::proxy_protocol::{self, Missing};
+use super::screen::Screened;
 use super::tls::{self, Accepted, Secured};
 use super::tunnel::Tunnel;
 use super::watchdog::{Conn, Watched};
@@ -46,6 +47,8 @@ pub(super) struct Client {
     pub local: Local,
     /// What is known for its TLS, if the gateway ends that.
     pub secured: Option<Rc<Secured>>,
+    /// What is known of the heads that it sends in HTTP/1.1.
+    pub screened: Screened,
     watched: Watched,
     held: RefCell<Option<RequestGuard>>,
     /// The gateway asked the client to leave: what it still sends must not become a reset.
@@ -63,6 +66,7 @@ impl Client {
             local,
             secured,
             watched: worker.watchdog.watch(worker.stage_limits()),
+            screened: Screened::default(),
             held: RefCell::default(),
             linger: Cell::new(false),
             tunnel: RefCell::default(),
@@ -77,6 +81,7 @@ impl Client {
             local: connection.local,
             secured: connection.secured.clone(),
             watched,
+            screened: Screened::default(),
             held: RefCell::default(),
             linger: Cell::new(false),
             tunnel: RefCell::default(),

@@ -9,13 +9,14 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, header};
+use http::{Method, Request, Response, StatusCode};
 use hyper::body::Body as _;
 
 use super::Worker;
 use super::body::{Download, RequestBody, ResponseBody, Upload};
 use super::connection::Client;
 use super::error::Failure;
+use super::head;
 use super::incoming::Incoming;
 use super::mirror::Tee;
 use super::tunnel::{Agreed, Silence};
@@ -350,11 +351,8 @@ impl<'a> Attempts<'a> {
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return self.switched(pool, load, response, switching);
         }
-        // The two lengths can mean two messages (RFC 9112, section 6.3): hyper has read one, another reader may see the other.
-        let headers = response.headers();
-        if headers.contains_key(header::TRANSFER_ENCODING) && headers.contains_key(header::CONTENT_LENGTH) {
-            let detail = format!("{}: both Transfer-Encoding and Content-Length", pool.endpoint.addr);
-            return Err(Failure::because(Refusal::UpstreamInvalid, detail));
+        if let Err(ambiguity) = head::judge_framing(response.headers()) {
+            return Err(Failure::because(Refusal::UpstreamInvalid, format!("{}: {ambiguity}", pool.endpoint.addr)));
         }
         if let Some(backoff) = self.retry_on_status(response.status().as_u16(), method) {
             self.pass_over(pool);

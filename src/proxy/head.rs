@@ -17,9 +17,8 @@ pub(super) fn authority(parts: &Parts, max_uri: u64) -> Result<String, Failure> 
     if length > max_uri {
         return Err(Failure::because(Refusal::UriTooLong, format!("the target has {length} bytes, at most {max_uri}")));
     }
-    if let Some(expect) = parts.headers.get(header::EXPECT)
-        && !expect.as_bytes().eq_ignore_ascii_case(b"100-continue")
-    {
+    let mut expected = parts.headers.get_all(header::EXPECT).iter();
+    if !expected.all(|expect| expect.as_bytes().eq_ignore_ascii_case(b"100-continue")) {
         return Err(Failure::because(Refusal::ExpectationFailed, "Expect knows 100-continue alone"));
     }
     let mut hosts = parts.headers.get_all(header::HOST).iter();
@@ -30,6 +29,9 @@ pub(super) fn authority(parts: &Parts, max_uri: u64) -> Result<String, Failure> 
     if let Some(authority) = parts.uri.authority() {
         if authority.as_str().contains('@') {
             return Err(Failure::because(Refusal::BadRequest, "there is user information in the target"));
+        }
+        if parts.uri.scheme_str().is_some_and(|scheme| scheme != "http" && scheme != "https") {
+            return Err(Failure::because(Refusal::BadRequest, "the target's scheme is not HTTP's"));
         }
         return Ok(authority.as_str().to_owned());
     }
@@ -55,4 +57,21 @@ pub(super) fn count_fields(headers: &HeaderMap, most: usize) -> Result<(), Failu
         return Err(Failure::because(Refusal::HeadersTooLarge, detail));
     }
     Ok(())
+}
+
+/// Refuses an answer whose end readers may see in different places: hyper has seen it in one (RFC 9112, section 6.3).
+pub(super) fn judge_framing(headers: &HeaderMap) -> Result<(), &'static str> {
+    let only = |name| {
+        let mut values = headers.get_all(name).iter();
+        (values.next().map(HeaderValue::as_bytes), values.next().is_some())
+    };
+    match (only(header::TRANSFER_ENCODING), only(header::CONTENT_LENGTH)) {
+        ((None, _), (None, _)) => Ok(()),
+        ((None, _), (Some(length), false)) if length.iter().all(u8::is_ascii_digit) => Ok(()),
+        ((None, _), (Some(_), false)) => Err("Content-Length is no number"),
+        ((None, _), (Some(_), true)) => Err("more than one Content-Length"),
+        ((Some(coding), false), (None, _)) if coding.eq_ignore_ascii_case(b"chunked") => Ok(()),
+        ((Some(_), _), (None, _)) => Err("Transfer-Encoding is not chunked alone"),
+        ((Some(_), _), (Some(_), _)) => Err("both Transfer-Encoding and Content-Length"),
+    }
 }

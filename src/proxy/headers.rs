@@ -90,6 +90,19 @@ fn remove_listed(headers: &mut HeaderMap, names: &[HeaderName]) {
     }
 }
 
+/// Removes the fields with `_` in their name, and says how many. Many a backend takes `x_user` and `x-user` for the same
+/// variable, and so a client's own for one that the gateway vouches for (RFC 9110, section 17.10).
+pub(super) fn drop_underscored(headers: &mut HeaderMap) -> usize {
+    let is_underscored = |name: &HeaderName| name.as_str().as_bytes().contains(&b'_');
+    if !headers.keys().any(is_underscored) {
+        return 0;
+    }
+    let before = headers.len();
+    let names: Vec<HeaderName> = headers.keys().filter(|name| is_underscored(name)).cloned().collect();
+    remove_listed(headers, &names);
+    before - headers.len()
+}
+
 const HTTP: &str = "http";
 const HTTPS: &str = "https";
 
@@ -257,6 +270,37 @@ fn extend(headers: &mut HeaderMap, peer: &Peer, port: Option<u16>) {
         && let Some(host) = headers.get(header::HOST).cloned()
     {
         headers.insert(FORWARDED_HOST, host);
+    }
+}
+
+/// Adds this hop to `Forwarded` (RFC 7239), behind what a trusted peer says there. Comes after [`forward`], which has
+/// dropped anybody else's.
+pub(super) fn add_forwarded(headers: &mut HeaderMap, peer: &Peer) {
+    let mut chain: Vec<u8> = Vec::new();
+    for line in headers.get_all(header::FORWARDED) {
+        chain.extend_from_slice(line.as_bytes());
+        chain.extend_from_slice(b", ");
+    }
+    match peer.ip {
+        IpAddr::V4(ip) => chain.extend_from_slice(format!("for={ip}").as_bytes()),
+        // Colons and brackets are no token (section 4).
+        IpAddr::V6(ip) => chain.extend_from_slice(format!("for=\"[{ip}]\"").as_bytes()),
+    }
+    if let Some(host) = headers.get(header::HOST).filter(|host| !host.is_empty()) {
+        chain.extend_from_slice(b";host=\"");
+        for &byte in host.as_bytes() {
+            if matches!(byte, b'"' | b'\\') {
+                chain.push(b'\\');
+            }
+            chain.push(byte);
+        }
+        chain.push(b'"');
+    }
+    chain.extend_from_slice(b";proto=");
+    chain.extend_from_slice(peer.scheme.as_bytes());
+    // All of it was in field values, or has no byte that they may not have.
+    if let Ok(value) = HeaderValue::from_bytes(&chain) {
+        headers.insert(header::FORWARDED, value);
     }
 }
 

@@ -35,7 +35,7 @@ const CLIENT_SSL: u8 = 0x01;
 
 /// What a header says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Header {
+pub struct Header {
     /// Source and destination as the load balancer saw them; `None` if it speaks for itself (`LOCAL`, a health check) or
     /// does not know (`UNKNOWN`, or a family that TCP connections over IP do not have).
     pub addresses: Option<(SocketAddr, SocketAddr)>,
@@ -45,7 +45,7 @@ pub(super) struct Header {
 
 /// Why bytes are no header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum HeaderError {
+pub enum HeaderError {
     /// They begin like none. A receiver must not guess (section 2).
     #[error("there is no PROXY header")]
     Absent,
@@ -79,7 +79,7 @@ pub(super) enum HeaderError {
 }
 
 /// The header at the start of `bytes` and its length; `None` while more bytes may make one.
-pub(super) fn parse(bytes: &[u8]) -> Result<Option<(Header, usize)>, HeaderError> {
+pub fn parse(bytes: &[u8]) -> Result<Option<(Header, usize)>, HeaderError> {
     if begins(bytes, V1) {
         parse_v1(bytes)
     } else if begins(bytes, V2) {

@@ -28,6 +28,7 @@ use super::{filters, https, mirror};
 use crate::ir::{self, Action};
 use crate::publish::{Limiter, RuleRuntime};
 use crate::routing::{self, Now, preflight};
+use crate::settings::Underscores;
 use crate::telemetry::metrics::Refusal;
 use crate::upstream::Cluster;
 
@@ -86,6 +87,9 @@ async fn answer(
     id: &HeaderValue,
     (exchange, grant): (&mut Exchange, &mut Option<Grant>),
 ) -> Result<Response<ResponseBody>, Failure> {
+    if let Some(fault) = client.screened.fault() {
+        return Err(Failure::because(fault.reason, fault.detail));
+    }
     if !worker.shared.lifecycle.phase().serves() {
         return Err(Failure::new(Refusal::Draining));
     }
@@ -159,7 +163,11 @@ async fn answer(
                 parts.uri = uri;
             }
             let port = authority.as_ref().and_then(|authority| authority.port);
-            prepare(&mut parts, client, rule, (port, certificate), id);
+            prepare(&mut parts, client, rule, (port, certificate, settings.headers.forwarded), id);
+            if authority.is_none() {
+                // RFC 9112, section 3.2: a request of HTTP/1.1 has it, and it is empty where nobody is named.
+                parts.headers.entry(header::HOST).or_insert(HeaderValue::from_static(""));
+            }
             let mirrors = match &wanted {
                 None => mirror::copies(worker, &found.payload.mirrors, &parts, &body),
                 // What it is about comes after it, and a mirror would never see that.
@@ -192,6 +200,12 @@ fn judge_head(worker: &Worker, parts: &mut http::request::Parts) -> Result<Strin
         head::count_fields(&parts.headers, limits.max_headers)?;
     }
     let authority = head::authority(parts, limits.max_uri_bytes.get())?;
+    if worker.shared.settings.headers.underscores == Underscores::Drop {
+        let dropped = headers::drop_underscored(&mut parts.headers);
+        if dropped > 0 {
+            worker.metrics.fields_dropped(dropped);
+        }
+    }
     // hyper answers 100 when the backend begins to take the body; the backend must not do it too.
     parts.headers.remove(header::EXPECT);
     // RFC 9112, section 3.2.2: the authority of an absolute target replaces Host.
@@ -321,18 +335,22 @@ fn max_path(worker: &Worker) -> usize {
     usize::try_from(worker.shared.settings.limits.max_uri_bytes.get()).unwrap_or(usize::MAX)
 }
 
-/// Makes a client's head one for a backend. `port` is the one that the request's host names, `certificate` the client's.
+/// Makes a client's head one for a backend. `port` is the one that the request's host names, `certificate` the client's;
+/// `forwarded` asks for that field too.
 fn prepare(
     parts: &mut http::request::Parts,
     client: &Client,
     rule: &ir::Rule,
-    (port, certificate): (Option<u16>, Option<&HeaderValue>),
+    (port, certificate, forwarded): (Option<u16>, Option<&HeaderValue>, bool),
     id: &HeaderValue,
 ) {
     let headers = &mut parts.headers;
     // Before our own fields are put in: `Connection` must not be able to name them (RFC 9110, section 7.6.1).
     headers::strip_hop_by_hop(headers);
     headers::forward(headers, &client.peer, port);
+    if forwarded {
+        headers::add_forwarded(headers, &client.peer);
+    }
     headers::identify(headers, certificate);
     headers.insert(REQUEST_ID, id.clone());
     filters::edit_request(headers, &rule.filters);

@@ -2,6 +2,7 @@
 
 mod backend_tls;
 mod filters;
+mod framing;
 mod h2c;
 mod harness;
 mod http2;
@@ -435,4 +436,16 @@ async fn http_1_0_need_not_name_a_host() {
     let gateway = Gateway::start(vec![selector(vec![rule("/", &[(&origin, 1)])])]).await;
     let answer = gateway.send("GET / HTTP/1.0\r\n\r\n").await;
     assert!(answer.starts_with("HTTP/1.1 200 ") || answer.starts_with("HTTP/1.0 200 "), "{answer}");
+}
+
+#[tokio::test]
+async fn forwarded_is_sent_where_that_is_set() {
+    let origin = Origin::start(Reply::always(OK)).await;
+    let selectors = || vec![selector(vec![rule("/", &[(&origin, 1)])])];
+    let request = "GET / HTTP/1.1\r\nhost: a\r\nforwarded: for=1.1.1.1\r\n\r\n";
+    Gateway::start(selectors()).await.send(request).await;
+    Gateway::with(selectors(), |settings| settings.headers.forwarded = true).await.send(request).await;
+    let seen = origin.requests();
+    assert!(!seen[0].contains("\nforwarded:"), "{seen:?}");
+    assert!(seen[1].contains("\nforwarded: for=127.0.0.1;host=\"a\";proto=http\r\n"), "{seen:?}");
 }

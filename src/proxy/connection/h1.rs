@@ -14,6 +14,8 @@ use hyper_util::rt::TokioIo;
 use super::Client;
 use crate::proxy::incoming::Incoming;
 use crate::proxy::io::{ClientIo, Stream, linger};
+use crate::proxy::raw;
+use crate::proxy::screen::Screen;
 use crate::proxy::watchdog::Stage;
 use crate::proxy::{Worker, service};
 use crate::telemetry::metrics::Refusal;
@@ -24,22 +26,34 @@ const MAX_BUFFER: usize = 64 << 10;
 /// hyper's server, set up once per worker.
 pub(in crate::proxy) fn server(limits: &crate::settings::Limits) -> http1::Builder {
     let mut server = http1::Builder::new();
-    let max_header_bytes = usize::try_from(limits.max_header_bytes.get()).unwrap_or(usize::MAX);
+    let heads = heads(limits);
     server
-        .max_headers(limits.max_headers)
-        .max_header_size(max_header_bytes)
-        .max_buf_size(MAX_BUFFER.max(max_header_bytes))
+        .max_headers(heads.fields)
+        .max_header_size(heads.bytes)
+        .max_buf_size(MAX_BUFFER.max(heads.bytes))
         // The watchdog keeps the time, for all connections together.
         .header_read_timeout(None);
     server
 }
 
+/// What a head may take.
+pub(in crate::proxy) fn heads(limits: &crate::settings::Limits) -> raw::Limits {
+    let bytes = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
+    raw::Limits {
+        bytes: bytes(limits.max_header_bytes.get()),
+        fields: limits.max_headers,
+        target: bytes(limits.max_uri_bytes.get()),
+    }
+}
+
 /// Serves a connection to its end.
 pub(super) async fn serve<S: Stream>(worker: Rc<Worker>, stream: S, client: Rc<Client>) {
     let io = ClientIo::new(stream, Rc::clone(client.conn()));
+    let io = Screen::new(io, Rc::clone(&client), worker.shared.heads);
     let service = {
         let (worker, client) = (Rc::clone(&worker), Rc::clone(&client));
         service_fn(move |request: Request<hyper::body::Incoming>| {
+            client.screened.compare(request.body());
             let (worker, client) = (Rc::clone(&worker), Rc::clone(&client));
             let request = request.map(Incoming::from);
             async move { Ok::<_, Infallible>(service::handle(worker, client, request).await) }
@@ -50,26 +64,34 @@ pub(super) async fn serve<S: Stream>(worker: Rc<Worker>, stream: S, client: Rc<C
         if let Poll::Ready(result) = Pin::new(&mut connection).poll(cx) {
             return Poll::Ready(Some(result));
         }
+        if client.screened.must_go_on(client.conn().stage()) {
+            cx.waker().wake_by_ref();
+        }
         if client.conn().poll_stuck(cx) { Poll::Ready(None) } else { Poll::Pending }
     })
     .await;
     let tunnel = client.tunnel.take().filter(|_| matches!(outcome, Some(Ok(()))));
+    let is_stuck = outcome.is_none();
     match outcome {
         Some(Err(error)) => refused(&worker, &client, &error),
         None if client.conn().stage() == Stage::Head => worker.metrics.refused(Refusal::HeaderTimeout),
         Some(Ok(())) | None => {}
     }
     let parts = connection.into_parts();
-    let io = parts.io.into_inner();
+    let screen = parts.io.into_inner();
+    // An answer that came before the end of its request must not be lost to a reset.
+    let linger_on = client.linger.get() || (!is_stuck && screen.has_unread());
+    let (io, held) = screen.into_parts();
     if let Some(tunnel) = tunnel {
         // On the heap, for most connections never become one.
-        Box::pin(tunnel.run(io, parts.read_buf, client.conn())).await;
-    } else if client.linger.get() {
+        let early = if held.is_empty() { parts.read_buf } else { [parts.read_buf, held.freeze()].concat().into() };
+        Box::pin(tunnel.run(io, early, client.conn())).await;
+    } else if linger_on {
         pin!(linger(io)).await;
     }
 }
 
-/// Counts what hyper answered by itself because no request could be read.
+/// Counts what hyper answered by itself because it could not read what passed the screen.
 fn refused(worker: &Worker, client: &Client, error: &hyper::Error) {
     let reason = if error.is_parse_too_large() {
         Refusal::HeadersTooLarge

@@ -199,3 +199,21 @@ fn addresses_are_read_with_ports_and_brackets_too() {
         assert_eq!(address(entry), expected.map(|text| text.parse().unwrap()), "{entry:?}");
     }
 }
+
+#[test]
+fn forwarded_tells_of_this_hop_behind_what_a_trusted_peer_says() {
+    let told = |ip: &str, trusted: &[IpNet], before: &[(&str, &str)]| {
+        let peer = Peer::new(ip.parse().unwrap(), trusted, false);
+        let mut headers = map(before);
+        forward(&mut headers, &peer, None);
+        add_forwarded(&mut headers, &peer);
+        let values = headers.get_all(header::FORWARDED).iter().map(|v| v.to_str().unwrap().to_owned());
+        values.collect::<Vec<_>>()
+    };
+    let spoofed = [("host", "a:8080"), ("forwarded", "for=1.1.1.1")];
+    assert_eq!(told("192.0.2.7", &[], &spoofed), ["for=192.0.2.7;host=\"a:8080\";proto=http"]);
+    let trusted = ["10.0.0.0/8".parse().unwrap()];
+    let chain = [("host", "a"), ("forwarded", "for=1.1.1.1"), ("forwarded", "for=10.0.0.1")];
+    assert_eq!(told("10.0.0.9", &trusted, &chain), ["for=1.1.1.1, for=10.0.0.1, for=10.0.0.9;host=\"a\";proto=http"]);
+    assert_eq!(told("2001:db8::1", &[], &[]), ["for=\"[2001:db8::1]\";proto=http"]);
+}

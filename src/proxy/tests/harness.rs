@@ -326,6 +326,16 @@ impl Client {
         }
     }
 
+    /// The same, `None` where the connection ends before one.
+    pub(super) async fn read_head_or_end(&mut self) -> Option<String> {
+        while !self.unread.windows(4).any(|w| w == b"\r\n\r\n") {
+            if self.read_more().await == 0 {
+                return None;
+            }
+        }
+        Some(self.read_head().await)
+    }
+
     /// Reads a line, its end included.
     pub(super) async fn read_line(&mut self) -> String {
         loop {

@@ -48,7 +48,8 @@ struct Busy {
 
 const QUEUED: usize = 0;
 const TUNNELS: usize = 1;
-const REFUSED: usize = 2;
+const DROPPED: usize = 2;
+const REFUSED: usize = 3;
 const HANDSHAKES: usize = REFUSED + Refusal::ALL.len();
 const WAITS: usize = HANDSHAKES + Handshake::ALL.len() * TlsVersion::ALL.len();
 const OPEN: usize = 0;
@@ -57,12 +58,18 @@ const ACCEPTED: usize = 1;
 /// Two scrapers in the same second would otherwise see the ratio of a moment.
 const BUSY_WINDOW: Duration = Duration::from_secs(1);
 
-static WORKER_SPECS: [Spec; 7] = [
+static WORKER_SPECS: [Spec; 8] = [
     Spec {
         name: "lockgate_requests_refused_total",
         help: "Requests that no backend answered, by reason.",
         kind: MetricType::COUNTER,
         labels: &["reason"],
+    },
+    Spec {
+        name: "lockgate_fields_dropped_total",
+        help: "Header fields of requests that were dropped for the underscore in their name.",
+        kind: MetricType::COUNTER,
+        labels: &[],
     },
     Spec {
         name: "lockgate_tunnels",
@@ -128,6 +135,11 @@ impl WorkerMetrics {
     /// One request that no backend answered.
     pub fn refused(&self, reason: Refusal) {
         self.block.add(REFUSED + reason as usize, 1);
+    }
+
+    /// Fields of a request were dropped for their names.
+    pub fn fields_dropped(&self, count: usize) {
+        self.block.add(DROPPED, i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     /// A connection has changed to another protocol.
@@ -230,7 +242,7 @@ impl Source for Workers {
 
     fn gather(&self) -> Vec<Family> {
         let mut families = WORKER_SPECS.each_ref().map(Spec::family);
-        let [refused, tunnels, handshakes, length, wait, ratio, busy] = &mut families;
+        let [refused, dropped, tunnels, handshakes, length, wait, ratio, busy] = &mut families;
         for reason in Refusal::ALL {
             refused.push(&[reason.as_str()], self.total(REFUSED + *reason as usize));
         }
@@ -242,6 +254,7 @@ impl Source for Workers {
                 handshakes.push(&[result.as_str(), version.as_str()], self.total(handshake(*result, *version)));
             }
         }
+        dropped.push(&[], self.total(DROPPED));
         tunnels.push(&[], self.total(TUNNELS));
         length.push(&[], self.total(QUEUED));
         let mut sum = Sum::default();

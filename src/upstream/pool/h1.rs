@@ -1,5 +1,7 @@
 //! Connections that carry one request at a time: HTTP/1.1.
 
+mod socket;
+
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -16,9 +18,9 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::sync::oneshot;
 
+use self::socket::{Patience, Socket};
 use super::account::{Account, Permit, Waiting, watch_peer};
 use super::switched::{Switched, Switching};
-use super::transport::Transport;
 use super::{AcquireError, BodyError, MAX_RESPONSE_HEAD, Received, SendError, millis, signed};
 use crate::ir::UpstreamLimits;
 
@@ -42,6 +44,7 @@ pub struct Link<B> {
     /// Whether it carried a request before.
     pub(super) reused: bool,
     exit: Rc<Exit>,
+    patience: Rc<Cell<Patience>>,
 }
 
 /// Where the task of a connection leaves the socket when the endpoint has agreed to another protocol and somebody waits.
@@ -161,19 +164,21 @@ where
         now_ms: u64,
     ) -> Result<Link<B>, AcquireError> {
         let stream = self.account.connecting(connect_timeout, self.account.transport()).await?;
+        let patience = Rc::<Cell<Patience>>::default();
+        let socket = Socket { stream, patience: Rc::clone(&patience) };
         let mut builder = http1::Builder::new();
         builder.max_headers(MAX_RESPONSE_HEADERS).max_header_size(MAX_RESPONSE_HEAD);
-        let handshake = builder.handshake(TokioIo::new(stream)).await;
+        let handshake = builder.handshake(TokioIo::new(socket)).await;
         let (send, connection) = handshake.map_err(|e| AcquireError::Connect(io::Error::other(e)))?;
         let exit = Rc::new(Exit::default());
         tokio::task::spawn_local(drive(connection, permit, Rc::clone(&exit)));
         let expires_ms = now_ms.saturating_add(millis(limits.idle_timeout));
-        Ok(Link { send, opened_ms: now_ms, expires_ms, reused: false, exit })
+        Ok(Link { send, opened_ms: now_ms, expires_ms, reused: false, exit, patience })
     }
 }
 
 /// Runs a connection to its end as HTTP, and lets go of its socket then, or hands it on.
-async fn drive<B>(mut connection: http1::Connection<TokioIo<Transport>, B>, permit: Permit, exit: Rc<Exit>)
+async fn drive<B>(mut connection: http1::Connection<TokioIo<Socket>, B>, permit: Permit, exit: Rc<Exit>)
 where
     B: Body<Data = Bytes> + 'static,
     B::Error: Into<BodyError>,
@@ -185,7 +190,7 @@ where
     }
     let Some(exit) = exit.take().filter(|exit| !exit.is_closed()) else { return };
     let parts = connection.into_parts();
-    let stream = parts.io.into_inner();
+    let Socket { stream, .. } = parts.io.into_inner();
     // What goes on may be silent for long: the kernel finds out when the endpoint is gone.
     if let Err(error) = watch_peer(stream.socket()) {
         tracing::debug!(%error, "a tunnel's endpoint cannot be watched");
@@ -213,9 +218,13 @@ where
         mut request: Request<B>,
     ) -> impl Future<Output = Result<Response<Received>, SendError<B>>> {
         join_cookies(request.headers_mut());
+        self.patience.set(Patience::NEW);
+        let patience = Rc::clone(&self.patience);
         let answer = self.send.try_send_request(request);
         async move {
-            match answer.await {
+            let answer = answer.await;
+            patience.set(Patience::Endless);
+            match answer {
                 Ok(response) => Ok(response.map(Received::H1)),
                 Err(mut error) => Err(match error.take_message() {
                     Some(request) => SendError::Unsent(Box::new(request), error.into_error().into()),

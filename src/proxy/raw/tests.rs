@@ -1,0 +1,155 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const LIMITS: Limits = Limits { bytes: 4096, fields: 16, target: 200 };
+
+fn scan(bytes: &[u8]) -> Result<Option<Head>, Fault> {
+    Scan::default().advance(bytes, &LIMITS)
+}
+
+fn head(text: &str) -> Head {
+    scan(text.as_bytes()).unwrap().unwrap()
+}
+
+fn refused(text: &str) -> Refusal {
+    scan(text.as_bytes()).unwrap_err().reason
+}
+
+#[test]
+fn a_head_ends_at_its_empty_line() {
+    let text = "GET / HTTP/1.1\r\nhost: a\r\n\r\nGET /next";
+    assert_eq!(head(text), Head { len: 27, body: Body::None, may_switch: false });
+    assert_eq!(scan(&text.as_bytes()[..26]), Ok(None));
+}
+
+#[test]
+fn what_follows_a_head_is_known_from_it() {
+    let body = |fields: &str| head(&format!("POST / HTTP/1.1\r\n{fields}\r\n")).body;
+    assert_eq!(body("Content-Length: 0\r\n"), Body::None);
+    assert_eq!(body("content-length:\t5 \r\n"), Body::Length(5));
+    assert_eq!(body("TRANSFER-ENCODING: Chunked\r\n"), Body::Chunked);
+    assert!(head("GET / HTTP/1.1\r\nUpgrade: x\r\n\r\n").may_switch);
+    assert!(head("CONNECT a:1 HTTP/1.1\r\n\r\n").may_switch);
+}
+
+#[test]
+fn what_can_be_read_in_two_ways_is_refused() {
+    for fields in [
+        "content-length: 1\r\ncontent-length: 1\r\n",
+        "content-length: 1\r\ntransfer-encoding: chunked\r\n",
+        "content-length: +1\r\n",
+        "content-length: 9223372036854775808\r\n",
+        "transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n",
+        "transfer-encoding: chunked, chunked\r\n",
+        "transfer-encoding: \u{b}chunked\r\n",
+        "a: 1\r\n 2\r\n",
+        "a : 1\r\n",
+        "a: 1\nb: 2\r\n",
+        "a: 1\r2\r\n",
+        "a: \0\r\n",
+    ] {
+        assert_eq!(refused(&format!("POST / HTTP/1.1\r\n{fields}\r\n")), Refusal::BadRequest, "{fields:?}");
+    }
+    assert_eq!(refused("POST / HTTP/1.1\r\ntransfer-encoding: gzip, chunked\r\n\r\n"), Refusal::NotImplemented);
+    assert_eq!(refused("GET /#a HTTP/1.1\r\n\r\n"), Refusal::BadRequest);
+}
+
+#[test]
+fn limits_hold_before_a_head_has_ended() {
+    assert_eq!(refused(&format!("GET /{}", "a".repeat(300))), Refusal::UriTooLong);
+    assert_eq!(refused(&format!("GET / HTTP/1.1\r\na: {}", "a".repeat(5000))), Refusal::HeadersTooLarge);
+    assert_eq!(refused(&format!("GET / HTTP/1.1\r\n{}", "a: b\r\n".repeat(17))), Refusal::HeadersTooLarge);
+    assert_eq!(refused("\u{16}\u{3}\u{1}"), Refusal::BadRequest);
+}
+
+#[test]
+fn a_body_of_chunks_ends_where_it_says() {
+    for (body, rest) in [
+        ("0\r\n\r\n", ""),
+        ("5\r\nhello\r\n0\r\n\r\n", "GET /"),
+        ("5 ;a=\"b\"\r\nhello\r\n00\r\nx: 1\r\ny:2\r\n\r\n", "0\r\n\r\n"),
+        ("aF\r\n", ""),
+    ] {
+        let mut chunks = Chunks::default();
+        let taken = chunks.advance(format!("{body}{rest}").as_bytes()).unwrap();
+        assert_eq!((taken, chunks.has_ended()), (body.len(), body.ends_with("\r\n\r\n")), "{body:?}");
+    }
+    for body in
+        ["\r\n", "x\r\n", "-1\r\n", "0x1\r\n", "1\nx", "1\r\nxy", "1;\n", "1;\0", "0\r\n a: b\r\n", "0\r\na b: c", " 1"]
+    {
+        assert!(Chunks::default().advance(body.as_bytes()).is_err(), "{body:?}");
+    }
+    assert!(Chunks::default().advance(b"10000000000000000\r\n").is_err());
+}
+
+/// Pieces that heads are made of, and what spoils them.
+fn pieces() -> impl Strategy<Value = Vec<u8>> {
+    let piece = prop::sample::select(vec![
+        "GET",
+        "POST",
+        " ",
+        "/",
+        "/a?b=c",
+        "HTTP/1.1",
+        "HTTP/1.0",
+        "\r\n",
+        "\n",
+        "\r",
+        "host",
+        ":",
+        "a",
+        "\t",
+        "#",
+        "\"",
+        "é",
+        "content-length",
+        "5",
+        "+",
+        ",",
+        "transfer-encoding",
+        "chunked",
+        "gzip",
+        "\0",
+        "\u{7f}",
+        "http://",
+        "*",
+        "@",
+        "[",
+        "%",
+    ]);
+    let good = prop::sample::select(vec![
+        "GET / HTTP/1.1\r\n",
+        "POST /a?b HTTP/1.1\r\nhost: a\r\n",
+        "GET ",
+        "a: b\r\n",
+        "\r\n\r\n",
+    ]);
+    let piece = prop_oneof![piece, good];
+    let bytes = prop::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat().into_bytes());
+    (bytes, prop::option::of((any::<prop::sample::Index>(), any::<u8>()))).prop_map(|(mut bytes, spoil)| {
+        if let Some((at, byte)) = spoil
+            && !bytes.is_empty()
+        {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        bytes
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn it_matters_not_how_the_bytes_come(bytes in pieces(), cut in any::<prop::sample::Index>()) {
+        let cut = cut.index(bytes.len() + 1);
+        let whole = scan(&bytes);
+        let mut scan = Scan::default();
+        let first = scan.advance(&bytes[..cut], &LIMITS);
+        let result = if first == Ok(None) { scan.advance(&bytes, &LIMITS) } else { first };
+        // Of two things that are wrong, the one that has come already is told.
+        let of = |result: Result<Option<Head>, Fault>| result.map_err(|_| ());
+        prop_assert_eq!(of(result), of(whole));
+    }
+}
