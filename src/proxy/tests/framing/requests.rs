@@ -359,7 +359,7 @@ fn lines() -> Vec<Row> {
         line(" / HTTP/1.1", BAD),
         line("get / HTTP/1.1", Served(&[("get / ", "")])),
         line("BREW /pot HTTP/1.1", Served(&[("BREW /pot ", "")])),
-        row("9113 3.4", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", BAD),
+        row("9113 3.4: all but HTTP/2's preface", "PRI * HTTP/2.0\r\n\r\nSX\r\n\r\n", BAD),
         row("9112 3", "\u{16}\u{3}\u{1}\u{2}\u{0}\u{1}", BAD),
         row("9112 3", "\u{0}", BAD),
         target("/a?b=c", Served(&[("GET /a?b=c ", "")])),
