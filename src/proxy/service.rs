@@ -24,7 +24,7 @@ use super::incoming::Incoming;
 use super::target::{self, RequestTarget};
 use super::tls::{self, Standing};
 use super::upgrade::{self, Asked, Wanted};
-use super::{filters, https, mirror};
+use super::{filters, grpc, https, mirror};
 use crate::ir::{self, Action};
 use crate::publish::{Limiter, RuleRuntime};
 use crate::routing::{self, Now, preflight};
@@ -40,6 +40,7 @@ pub(super) async fn handle(
 ) -> Response<ResponseBody> {
     let is_h2 = request.version() == Version::HTTP_2;
     client.conn().begin_exchange(ir::Timeouts::default().idle);
+    let is_grpc = grpc::is_request(request.method(), request.headers());
     let mut exchange = Exchange::begin(&worker, &client, request.method());
     let id = headers::request_id(request.headers(), client.peer.trusted, || worker.random());
     let mut grant = None;
@@ -50,7 +51,7 @@ pub(super) async fn handle(
         Ok(response) => (response, None),
         Err(failure) => {
             tracing::debug!(reason = %failure.reason, detail = failure.detail, "request refused");
-            (failure.answer(leave), Some(failure.reason))
+            (failure.answer(leave, is_grpc), Some(failure.reason))
         }
     };
     // Failures too: else a page would be told of a CORS error instead.
