@@ -273,6 +273,11 @@ labels! {
     }
 }
 
+impl GrpcStatus {
+    /// Those that gRPC has.
+    pub const CODES: &'static [Self] = Self::ALL.split_at(Self::Other as usize).0;
+}
+
 /// Methods with a label of their own.
 const METHODS: [&str; 10] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "OTHER"];
 /// Three-digit codes that HTTP allows, and one place for whatever else.

@@ -68,6 +68,19 @@ impl Call {
         self.respond(200, fields, false)
     }
 
+    /// The same, and the body to go on reading.
+    pub(in crate::proxy::tests) fn begin_streaming(
+        mut self,
+        fields: &[(&'static str, &'static str)],
+    ) -> (RecvStream, SendStream<Bytes>) {
+        let mut head = Response::builder();
+        for (name, value) in fields {
+            head = head.header(*name, *value);
+        }
+        let stream = self.respond.send_response(head.body(()).unwrap(), false).unwrap();
+        (self.body, stream)
+    }
+
     /// Sends the head of an answer.
     pub(in crate::proxy::tests) fn respond(
         mut self,

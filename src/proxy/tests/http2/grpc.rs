@@ -1,5 +1,8 @@
 //! Calls of gRPC: their own statuses, and those that the gateway gives.
 
+mod deadlines;
+mod streams;
+
 use super::*;
 use crate::proxy::tests::h2c::origin::{Call, Origin as Server};
 use crate::proxy::tests::h2c::{self, SERVICE};
@@ -24,6 +27,13 @@ impl Client {
         messages.send_data(message("question"), true).unwrap();
         whole(response.await.unwrap()).await.unwrap()
     }
+}
+
+/// Waits until that many calls of the rule `/` have ended with a status.
+async fn ended(gateway: &Gateway, status: &str, count: u64) {
+    let rule = r#"selector="test/selector",route="test/route",rule="/""#;
+    let name = format!("lockgate_grpc_responses_total{{{rule},grpc_status=\"{status}\"}}");
+    gateway.wait_for(|gateway| gateway.metric(&name) == count).await;
 }
 
 /// Trailers with a status and whatever else.
@@ -73,6 +83,8 @@ async fn statuses_and_trailers_pass_as_they_are() {
     assert_eq!((none.field("grpc-status"), none.field("grpc-message")), (Some("5"), Some("no%20cat")));
     assert_eq!(none.field("x-lockgate-reason"), None);
     assert!(server.heads().iter().all(|head| head.headers["te"] == "trailers"));
+    ended(&gateway, "10", 1).await;
+    ended(&gateway, "5", 1).await;
 }
 
 #[tokio::test]
@@ -120,6 +132,22 @@ async fn failures_of_the_gateway_are_statuses_of_grpc() {
     }
     let plain = client.get("/elsewhere").await;
     assert_eq!((plain.head.status.as_u16(), &*plain.body), (404, "404 no-route\n"));
+}
+
+#[tokio::test]
+async fn calls_are_counted_by_their_status_and_other_requests_are_not() {
+    let gateway = Gateway::start(vec![selector(vec![service_rule("/test.Service", "none-h2c")])]).await;
+    let mut client = Client::connect(&gateway).await;
+    client.get("/test.Service/Method").await;
+    assert!(!gateway.metrics().contains("lockgate_grpc_responses_total{"));
+    client.call(&[]).await;
+    client.call(&[]).await;
+    client.send(request("POST", "/elsewhere", &[("content-type", "application/grpc")])).await;
+    let of = |rule: &str, status: &str| format!("lockgate_grpc_responses_total{{{rule},grpc_status=\"{status}\"}}");
+    let own = of(r#"selector="test/selector",route="test/route",rule="/test.Service""#, "14");
+    gateway.wait_for(|gateway| gateway.metric(&own) == 2).await;
+    let unmatched = of(r#"selector="-",route="-",rule="-""#, "12");
+    gateway.wait_for(|gateway| gateway.metric(&unmatched) == 1).await;
 }
 
 #[tokio::test]
