@@ -11,8 +11,9 @@ PACKAGES := containerd runc containernetworking-plugins iproute2 nftables openss
 PROGRAMS := containerd runc /usr/lib/cni/bridge ip nft openssl gcc g++ sysctl python3 curl
 CARGO_DENY := 0.20.2
 HTTPWG := 0.2.5
+GRPCIO := 1.85.3
 
-.PHONY: help run test deps check fmt clippy doc deny unit drift h2-conformance fuzz e2e cluster cluster-down bench bench-subject
+.PHONY: help run test deps check fmt clippy doc deny unit drift h2-conformance grpc-interop fuzz e2e cluster cluster-down bench bench-subject
 
 help: ## Lists these targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 16
@@ -59,6 +60,13 @@ h2-conformance: deps ## The HTTP/2 tests of httpwg against the gateway; docs/htt
 	cargo build --locked --bin lockgate
 	@[ -x $(HTTPWG_BIN) ] || nice cargo install --quiet --locked httpwg-cli@$(HTTPWG) --root $(abspath $(TARGET))/tools --target-dir $(abspath $(TARGET))/tools/build
 	e2e/conformance/http2 $(TARGET)/debug/lockgate $(HTTPWG_BIN)
+
+GRPC_VENV := $(abspath $(TARGET))/tools/grpcio-$(GRPCIO)
+
+grpc-interop: ## Cases of gRPC's interop tests with grpcio through the gateway; docs/grpc.md. No part of `make test`
+	cargo build --locked --bin lockgate
+	@$(GRPC_VENV)/bin/python3 -c 'import grpc' 2> /dev/null || { python3 -m venv $(GRPC_VENV); $(GRPC_VENV)/bin/pip install -q grpcio==$(GRPCIO); }
+	e2e/conformance/grpc $(TARGET)/debug/lockgate $(GRPC_VENV)/bin/python3
 
 # The flags are those of `cargo fuzz run --sanitizer none`; without a sanitizer a stable compiler will do. With nightly and cargo-fuzz
 # `cargo fuzz run TARGET` works too.

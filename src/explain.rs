@@ -6,6 +6,7 @@
 
 mod action;
 mod filter;
+mod grpc;
 mod https;
 pub mod live;
 mod question;
@@ -134,6 +135,9 @@ pub struct Outcome {
     /// For an answer that the gateway gives for want of a better one, its reason, as in `x-lockgate-reason`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// For such an answer to a request of gRPC, its `grpc-status`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grpc_status: Option<String>,
     /// The result in words.
     pub summary: String,
 }
@@ -202,7 +206,7 @@ impl<P> World<'_, P> {
         let peer = asked.peer.to_canonical();
         let client_ip = preview::client_ip(peer, &asked.parts.headers, &self.gateway.trusted_proxies);
         let mut answer = Answer {
-            result: Outcome { kind: Kind::Refused, status: None, reason: None, summary: String::new() },
+            result: Outcome::new(Kind::Refused, None, String::new()),
             request: seen(&asked, peer, client_ip),
             source: self.source.clone(),
             generation: self.generation,
@@ -223,6 +227,9 @@ impl<P> World<'_, P> {
                 }
             }
             Err(refused) => answer.result = refusal(&refused),
+        }
+        if preview::is_grpc(&asked.parts) {
+            grpc::tell(&mut answer);
         }
         Ok(answer)
     }
@@ -313,13 +320,16 @@ fn told(verdict: &Verdict, rule: u16) -> impl Iterator<Item = Told> {
     })
 }
 
-fn refusal(refused: &Refused) -> Outcome {
-    Outcome {
-        kind: Kind::Refused,
-        status: Some(refused.status()),
-        reason: Some(refused.reason.as_str().to_owned()),
-        summary: format!("answered with {} {}: {}", refused.status(), refused.reason, refused.detail),
+impl Outcome {
+    fn new(kind: Kind, status: Option<u16>, summary: String) -> Self {
+        Self { kind, status, reason: None, grpc_status: None, summary }
     }
+}
+
+fn refusal(refused: &Refused) -> Outcome {
+    let summary = format!("answered with {} {}: {}", refused.status(), refused.reason, refused.detail);
+    let reason = Some(refused.reason.as_str().to_owned());
+    Outcome { reason, ..Outcome::new(Kind::Refused, Some(refused.status()), summary) }
 }
 
 fn seen(asked: &Asked, peer: IpAddr, client_ip: IpAddr) -> Seen {

@@ -12,6 +12,7 @@ mod error;
 mod exchange;
 mod filters;
 mod forward;
+mod grpc;
 mod head;
 mod headers;
 mod https;

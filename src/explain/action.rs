@@ -165,13 +165,13 @@ pub(super) fn pass(rule: &Rule, endpoints: &dyn Endpoints) -> (Action, Outcome) 
     for backend in bad {
         let _ = write!(summary, "; {} % closed: {}", backend.percent, backend.refused.as_deref().unwrap_or_default());
     }
-    (action, Outcome { kind: Kind::Forward, status: None, reason: None, summary })
+    (action, Outcome::new(Kind::Forward, None, summary))
 }
 
 /// The result of a TLS connection that no backend gets.
 pub(super) fn closed(reason: Refusal, why: &str) -> Outcome {
     let summary = format!("the TLS connection is closed: {why}");
-    Outcome { kind: Kind::Refused, status: None, reason: Some(reason.as_str().to_owned()), summary }
+    Outcome { reason: Some(reason.as_str().to_owned()), ..Outcome::new(Kind::Refused, None, summary) }
 }
 
 /// What a rule does with a preflight that its filter answers: none of its backends hears of it.
@@ -183,12 +183,12 @@ pub(super) fn of_preflight(rule: &Rule) -> Action {
 pub(super) fn preflight(status: u16, is_allowed: bool) -> Outcome {
     let allowed = if is_allowed { "which lets the origin in" } else { "which does not let the origin in" };
     let summary = format!("answered with {status}: a preflight, which the rule's filter CORS answers, {allowed}");
-    Outcome { kind: Kind::DirectResponse, status: Some(status), reason: None, summary }
+    Outcome::new(Kind::DirectResponse, Some(status), summary)
 }
 
 fn answered(kind: Kind, status: http::StatusCode, what: &str) -> Outcome {
     let summary = format!("answered with {}: {what}", status.as_u16());
-    Outcome { kind, status: Some(status.as_u16()), reason: None, summary }
+    Outcome::new(kind, Some(status.as_u16()), summary)
 }
 
 fn cut(body: &str) -> String {
@@ -252,12 +252,8 @@ fn forwarded(backends: &[BackendTold]) -> Outcome {
             let summary = with_share().map(|b| format!("{}: {}", name(b), b.refused.as_deref().unwrap_or_default()));
             let answered = if same { format!("answered with {status} {reason}: ") } else { String::new() };
             let summary = format!("{answered}no backend can answer ({})", summary.collect::<Vec<_>>().join(", "));
-            Outcome {
-                kind: Kind::Refused,
-                status: same.then_some(status),
-                reason: same.then(|| reason.as_str().to_owned()),
-                summary,
-            }
+            let reason = same.then(|| reason.as_str().to_owned());
+            Outcome { reason, ..Outcome::new(Kind::Refused, same.then_some(status), summary) }
         }
         (good, Some(_)) => {
             let shares = good.iter().map(|backend| match with_share().count() {
@@ -268,7 +264,7 @@ fn forwarded(backends: &[BackendTold]) -> Outcome {
             for bad in with_share().filter_map(|backend| Some((backend, backend.refused.as_deref()?))) {
                 let _ = write!(summary, "; {} % answered with {}", bad.0.percent, bad.1);
             }
-            Outcome { kind: Kind::Forward, status: None, reason: None, summary }
+            Outcome::new(Kind::Forward, None, summary)
         }
     }
 }

@@ -22,7 +22,7 @@ impl<P> World<'_, P> {
             Ok(location) => {
                 let status = preview::TO_HTTPS.as_u16();
                 let summary = format!("answered with {status}: listener {} redirects to {location}", listener.name);
-                Outcome { kind: Kind::Redirect, status: Some(status), reason: None, summary }
+                Outcome::new(Kind::Redirect, Some(status), summary)
             }
             Err(refused) => super::refusal(&refused),
         })
@@ -57,11 +57,9 @@ impl<P> World<'_, P> {
     }
 
     fn handshake(&self, asked: &Asked, head: &Head) -> Option<Outcome> {
-        let failing = |reason: Handshake, why: &str| Outcome {
-            kind: Kind::Refused,
-            status: None,
-            reason: Some(reason.as_str().to_owned()),
-            summary: format!("no TLS connection to the host can be made: {why}"),
+        let failing = |reason: Handshake, why: &str| {
+            let summary = format!("no TLS connection to the host can be made: {why}");
+            Outcome { reason: Some(reason.as_str().to_owned()), ..Outcome::new(Kind::Refused, None, summary) }
         };
         match self.decides(asked, head) {
             None if self.gateway.has_default_certificate => None,

@@ -347,3 +347,28 @@ fn what_becomes_of_an_upgrade_is_told() {
         answer(&question("GET", "https://shop.example.com:8443/old/x", &["connection: upgrade", "upgrade: x"]));
     assert!(redirect.notes.iter().all(|note| !note.contains("pgrade")), "{:?}", redirect.notes);
 }
+
+#[test]
+fn requests_of_grpc_are_told_their_status() {
+    let ask = |path: &str, content_type: &str| {
+        answer(&question(
+            "POST",
+            &format!("http://shop.example.com{path}"),
+            &[&format!("content-type: {content_type}")],
+        ))
+    };
+    let refused = ask("/idle", "application/grpc").result;
+    assert_eq!((refused.status, refused.reason.as_deref()), (Some(200), Some("no-endpoints")));
+    assert_eq!(refused.grpc_status.as_deref(), Some("14"));
+    assert!(
+        refused.summary.ends_with("; as the request is of gRPC, with the status 200 and grpc-status 14"),
+        "{}",
+        refused.summary
+    );
+    assert_eq!(ask("/a%2Fb", "application/grpc+proto").result.grpc_status.as_deref(), Some("13"));
+    let plain = ask("/idle", "application/json").result;
+    assert_eq!((plain.status, plain.grpc_status), (Some(503), None));
+    let half = ask("/half", "application/grpc");
+    assert_eq!((half.result.status, half.result.grpc_status), (None, None));
+    assert!(half.notes.iter().any(|note| note.contains("grpc-status")), "{:?}", half.notes);
+}

@@ -6,9 +6,11 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 
 use super::connection::Client;
+use super::error;
 use super::exchange::Exchange;
 use super::headers;
 use super::incoming::{Broken, Incoming};
@@ -243,6 +245,25 @@ impl ResponseBody {
             exchange.fail(reason);
         }
     }
+
+    /// Whether the answer has taken longer than its client has time for.
+    fn is_late(&self) -> bool {
+        self.exchange.as_ref().is_some_and(|exchange| exchange.client().conn().is_late())
+    }
+
+    /// Ends an answer that is late: with a status where trailers can tell one, and nothing more comes from the backend.
+    fn cut(&mut self) -> Result<Frame<Bytes>, BodyError> {
+        const REASON: Refusal = Refusal::RequestTimeout;
+        self.content = Content::Full(None);
+        let trailers = self.exchange.as_mut().filter(|exchange| exchange.client().is_stream()).map(|exchange| {
+            let mut trailers = HeaderMap::new();
+            error::end_call(&mut trailers, REASON);
+            exchange.note_status(&trailers);
+            trailers
+        });
+        self.fail(REASON);
+        trailers.map(Frame::trailers).ok_or_else(|| "the call's deadline is over".into())
+    }
 }
 
 impl Body for ResponseBody {
@@ -251,6 +272,9 @@ impl Body for ResponseBody {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = &mut *self;
+        if this.is_late() && !this.is_end_stream() {
+            return Poll::Ready(Some(this.cut()));
+        }
         let download = match &mut this.content {
             Content::Full(bytes) => {
                 let frame = bytes.take().map(|bytes| Ok(Frame::data(bytes)));
@@ -262,8 +286,11 @@ impl Body for ResponseBody {
         };
         match Pin::new(&mut download.incoming).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
-                if let Some(exchange) = &this.exchange {
+                if let Some(exchange) = &mut this.exchange {
                     exchange.client().conn().touch();
+                    if let Some(trailers) = frame.trailers_ref() {
+                        exchange.note_status(trailers);
+                    }
                 }
                 if download.incoming.is_end_stream() {
                     this.complete();
@@ -280,6 +307,9 @@ impl Body for ResponseBody {
             }
             Poll::Pending => match &this.exchange {
                 Some(exchange) if exchange.client().conn().poll_expired(cx) => {
+                    if this.is_late() {
+                        return Poll::Ready(Some(this.cut()));
+                    }
                     this.fail(Refusal::IdleTimeout);
                     Poll::Ready(Some(Err("no byte either way for too long".into())))
                 }
@@ -310,8 +340,12 @@ impl Drop for ResponseBody {
         if self.is_end_stream() {
             self.complete();
         } else {
-            let is_late = self.exchange.as_ref().is_some_and(|exchange| exchange.client().conn().is_expired());
-            self.fail(if is_late { Refusal::IdleTimeout } else { Refusal::ClientGone });
+            let is_idle = self.exchange.as_ref().is_some_and(|exchange| exchange.client().conn().is_expired());
+            self.fail(match (self.is_late(), is_idle) {
+                (true, _) => Refusal::RequestTimeout,
+                (_, true) => Refusal::IdleTimeout,
+                _ => Refusal::ClientGone,
+            });
         }
     }
 }

@@ -94,6 +94,11 @@ impl Client {
         self.watched.conn()
     }
 
+    /// Whether it is a stream of HTTP/2.
+    pub(super) fn is_stream(&self) -> bool {
+        self.connection.is_some()
+    }
+
     /// An answer has been handed over whole, or has broken off. After the last one of a connection the drain has to wait
     /// until the connection has ended: its last bytes are still on their way.
     pub(super) fn exchange_ended(&self, guard: Option<RequestGuard>, is_last: bool) {

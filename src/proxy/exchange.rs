@@ -4,14 +4,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use http::{Method, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::Worker;
 use super::connection::Client;
+use super::grpc;
 use super::tunnel::{Agreed, Tunnel};
 use crate::lifecycle::RequestGuard;
-use crate::telemetry::metrics::Refusal;
+use crate::telemetry::metrics::{GrpcStatus, Refusal};
 
 /// What metrics say of a request whose client left before an answer: nginx's number for it.
 const CLIENT_GONE: u16 = 499;
@@ -30,6 +31,10 @@ pub(super) struct Exchange {
     /// It has gone on as a tunnel.
     switched: bool,
     failure: Option<Refusal>,
+    /// Of a call of gRPC, how it has ended so far.
+    grpc: Option<GrpcStatus>,
+    /// When the client will have given up.
+    deadline: Option<tokio::time::Instant>,
     guard: Option<RequestGuard>,
     permit: Option<OwnedSemaphorePermit>,
 }
@@ -47,8 +52,29 @@ impl Exchange {
             asks_switch: false,
             switched: false,
             failure: Some(Refusal::ClientGone),
+            grpc: None,
+            deadline: None,
             guard: worker.shared.lifecycle.worker(worker.index).map(crate::lifecycle::Worker::begin),
             permit: None,
+        }
+    }
+
+    /// It is a call of gRPC.
+    pub(super) fn is_call(&mut self, headers: &HeaderMap) {
+        self.grpc = Some(GrpcStatus::None);
+        // A time that no clock reaches is none.
+        self.deadline = grpc::timeout(headers).and_then(|timeout| tokio::time::Instant::now().checked_add(timeout));
+    }
+
+    /// When the client will have given up, if it has said so.
+    pub(super) fn deadline(&self) -> Option<tokio::time::Instant> {
+        self.deadline
+    }
+
+    /// A head or trailers of a call may tell how it ended.
+    pub(super) fn note_status(&mut self, fields: &HeaderMap) {
+        if self.grpc.is_some() {
+            self.grpc = Some(grpc::status(fields));
         }
     }
 
@@ -95,6 +121,9 @@ impl Exchange {
         let found = rule.as_ref().and_then(|(snapshot, key)| snapshot.table.rule(*key));
         let metrics = found.map_or(&*self.worker.unmatched, |found| found.payload.metrics());
         metrics.record(worker, &self.method, self.status, elapsed);
+        if let Some(status) = self.grpc {
+            metrics.called(worker, status);
+        }
     }
 
     /// The answer's head is known. `failure` is the reason when the gateway made it.
@@ -102,6 +131,9 @@ impl Exchange {
         self.status = status.as_u16();
         self.closing = closing;
         self.client.conn().begin_answer();
+        if let Some(deadline) = self.deadline {
+            self.client.conn().end_within(deadline.saturating_duration_since(tokio::time::Instant::now()));
+        }
         if let Some(reason) = failure {
             self.worker.metrics.refused(reason);
         }

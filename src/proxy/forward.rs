@@ -56,6 +56,8 @@ pub(super) struct Outbound {
     pub mirrors: Vec<Tee>,
     /// The protocols that its head asks the backend for.
     pub wanted: Option<Wanted>,
+    /// When its client will have given up.
+    pub deadline: Option<tokio::time::Instant>,
 }
 
 /// The backend of its rule that a request goes to: its position and its Cluster.
@@ -82,10 +84,16 @@ pub(super) async fn forward(
     cluster: &Arc<Cluster>,
     outbound: Outbound,
 ) -> Result<Response<ResponseBody>, Failure> {
+    let left = outbound.deadline.map(|at| at.saturating_duration_since(tokio::time::Instant::now()));
     let mut attempts = Attempts::new(worker, client, found, cluster, outbound);
-    match found.rule.timeouts.request {
-        Duration::ZERO => attempts.run().await,
-        timeout => match tokio::time::timeout(timeout, attempts.run()).await {
+    let timeout = match (found.rule.timeouts.request, left) {
+        (Duration::ZERO, left) => left,
+        (timeout, None) => Some(timeout),
+        (timeout, Some(left)) => Some(timeout.min(left)),
+    };
+    match timeout {
+        None => attempts.run().await,
+        Some(timeout) => match tokio::time::timeout(timeout, attempts.run()).await {
             Ok(result) => result,
             Err(_) => Err(Failure::new(Refusal::RequestTimeout)),
         },
@@ -137,7 +145,7 @@ impl<'a> Attempts<'a> {
         if let Some(retry) = &rule.retry {
             state.deposit_retry(worker.index, retry.budget_percent);
         }
-        let Outbound { parts, body, max_body, mirrors, wanted } = outbound;
+        let Outbound { parts, body, max_body, mirrors, wanted, deadline: _ } = outbound;
         let has_body = !body.is_end_stream();
         // Only what has no body can be sent twice, and of that only what is safe (RFC 9110, section 9.2.1), or with the
         // rule's leave what is idempotent.

@@ -77,7 +77,7 @@ async fn join(
             return Err(Failure::because(Refusal::InvalidRule, "the rule answers requests"));
         }
     }
-    let permit = service::place(worker, rule, runtime).await?;
+    let permit = service::place(worker, rule, runtime, None).await?;
     let (switched, load) = connect(worker, rule, runtime).await?;
     let (sender, switching) = oneshot::channel();
     // The receiver is here.

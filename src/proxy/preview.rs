@@ -9,8 +9,9 @@ use http::request::Parts;
 use ipnet::IpNet;
 
 use super::cors;
-use super::error::{Failure, status};
+use super::error::{self, Failure, status};
 use super::filters;
+use super::grpc;
 use super::head;
 use super::headers::Peer;
 use super::https;
@@ -18,7 +19,7 @@ use super::target::{RequestTarget, location};
 use super::upgrade::Asked;
 use crate::ir::{Action, Redirect, Rule};
 use crate::routing::{Miss, host, path, preflight};
-use crate::telemetry::metrics::Refusal;
+use crate::telemetry::metrics::{GrpcStatus, Refusal};
 
 /// An answer that the proxy gives instead of a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +40,16 @@ impl Refused {
     pub fn status(&self) -> u16 {
         status(self.reason).as_u16()
     }
+}
+
+/// Whether a request is one of gRPC: it is then refused with the status 200 and a [`grpc_status`].
+pub fn is_grpc(parts: &Parts) -> bool {
+    grpc::is_head(parts)
+}
+
+/// The `grpc-status` with which a request of gRPC is refused.
+pub fn grpc_status(reason: Refusal) -> GrpcStatus {
+    error::grpc_status(reason)
 }
 
 impl From<Failure> for Refused {

@@ -24,7 +24,7 @@ use super::incoming::Incoming;
 use super::target::{self, RequestTarget};
 use super::tls::{self, Standing};
 use super::upgrade::{self, Asked, Wanted};
-use super::{filters, https, mirror};
+use super::{filters, grpc, https, mirror};
 use crate::ir::{self, Action};
 use crate::publish::{Limiter, RuleRuntime};
 use crate::routing::{self, Now, preflight};
@@ -40,7 +40,11 @@ pub(super) async fn handle(
 ) -> Response<ResponseBody> {
     let is_h2 = request.version() == Version::HTTP_2;
     client.conn().begin_exchange(ir::Timeouts::default().idle);
+    let is_grpc = grpc::is_request(request.method(), request.headers());
     let mut exchange = Exchange::begin(&worker, &client, request.method());
+    if is_grpc {
+        exchange.is_call(request.headers());
+    }
     let id = headers::request_id(request.headers(), client.peer.trusted, || worker.random());
     let mut grant = None;
     let result = answer(&worker, &client, request, &id, (&mut exchange, &mut grant)).await;
@@ -50,7 +54,7 @@ pub(super) async fn handle(
         Ok(response) => (response, None),
         Err(failure) => {
             tracing::debug!(reason = %failure.reason, detail = failure.detail, "request refused");
-            (failure.answer(leave), Some(failure.reason))
+            (failure.answer(leave, is_grpc), Some(failure.reason))
         }
     };
     // Failures too: else a page would be told of a CORS error instead.
@@ -75,6 +79,7 @@ pub(super) async fn handle(
     if closing {
         client.linger();
     }
+    exchange.note_status(response.headers());
     exchange.answered(response.status(), closing, failure);
     response.body_mut().end(exchange);
     response
@@ -178,7 +183,8 @@ async fn answer(
                 wanted.ask(&mut parts.headers);
                 exchange.ask_switch();
             }
-            let outbound = Outbound { parts, body, max_body: max_body(worker, rule), mirrors, wanted };
+            let (max_body, deadline) = (max_body(worker, rule), exchange.deadline());
+            let outbound = Outbound { parts, body, max_body, mirrors, wanted, deadline };
             (forward::forward(worker, client, &found, cluster, outbound).await?, backend)
         }
     };
@@ -241,26 +247,42 @@ async fn admit(
     if max_body(worker, rule).is_some_and(|max| body_bytes > max) {
         return Err(Failure::because(Refusal::BodyTooLarge, body_bytes));
     }
-    if let Some(permit) = place(worker, rule, runtime).await? {
+    if let Some(permit) = place(worker, rule, runtime, exchange.deadline()).await? {
         exchange.hold(permit);
     }
     Ok(())
 }
 
-/// A place among what the rule has in flight, waited for if need be; `None` where there is no limit.
+/// A place among what the rule has in flight, waited for if need be, until `deadline` if there is one; `None` where there is
+/// no limit.
 pub(super) async fn place(
     worker: &Worker,
     rule: &ir::Rule,
     runtime: &RuleRuntime,
+    deadline: Option<tokio::time::Instant>,
 ) -> Result<Option<tokio::sync::OwnedSemaphorePermit>, Failure> {
     let Some(limiter) = &runtime.state.limiter else { return Ok(None) };
     match Arc::clone(&limiter.permits).try_acquire_owned() {
         Ok(permit) => Ok(Some(permit)),
-        Err(_) => wait_for_place(worker, rule, limiter).await.map(Some),
+        Err(_) => wait_for_place(worker, rule, limiter, deadline).await.map(Some),
     }
 }
 
+/// Waits as long as the rule and the client have time for.
 async fn wait_for_place(
+    worker: &Worker,
+    rule: &ir::Rule,
+    limiter: &Limiter,
+    deadline: Option<tokio::time::Instant>,
+) -> Result<tokio::sync::OwnedSemaphorePermit, Failure> {
+    let place = queue(worker, rule, limiter);
+    match deadline {
+        None => place.await,
+        Some(at) => tokio::time::timeout_at(at, place).await.map_err(|_| Failure::new(Refusal::RequestTimeout))?,
+    }
+}
+
+async fn queue(
     worker: &Worker,
     rule: &ir::Rule,
     limiter: &Limiter,

@@ -43,6 +43,9 @@ pub(super) struct Conn {
     since_ms: Cell<u64>,
     limit_ms: Cell<u64>,
     expired: Cell<bool>,
+    /// When the exchange has to be over, however many bytes flow.
+    deadline_ms: Cell<u64>,
+    late: Cell<bool>,
     /// The answer's head has been handed over: who waits now waits for bytes to move.
     answering: Cell<bool>,
     waker: RefCell<Option<Waker>>,
@@ -123,6 +126,8 @@ impl Watchdog {
             since_ms: Cell::new(self.now_ms()),
             limit_ms: Cell::new(limit(limits.header)),
             expired: Cell::new(false),
+            deadline_ms: Cell::new(u64::MAX),
+            late: Cell::new(false),
             answering: Cell::new(false),
             waker: RefCell::default(),
             began_ms: Cell::new(0),
@@ -178,6 +183,9 @@ impl Watchdog {
                 conn.expired.set(true);
                 conn.wake();
             } else if leaving && conn.waits_for_leave.take() {
+                conn.wake();
+            }
+            if now >= conn.deadline_ms.get() && !conn.late.replace(true) {
                 conn.wake();
             }
         }
@@ -268,6 +276,16 @@ impl Conn {
         self.enter(Stage::Exchange, idle);
     }
 
+    /// The exchange has to be over within `left`, and gets the time of a sweep or two on top of it.
+    pub(super) fn end_within(&self, left: Duration) {
+        self.deadline_ms.set(self.clock.get().saturating_add(millis(left + SWEEP)));
+    }
+
+    /// Whether the exchange's own time is over.
+    pub(super) fn is_late(&self) -> bool {
+        self.late.get()
+    }
+
     /// From now on an exchange may be silent for `idle`.
     pub(super) fn may_be_silent(&self, idle: Duration) {
         self.enter(Stage::Exchange, idle);
@@ -334,11 +352,13 @@ impl Conn {
         self.since_ms.set(self.clock.get());
         self.limit_ms.set(limit(for_at_most));
         self.expired.set(false);
+        self.deadline_ms.set(u64::MAX);
+        self.late.set(false);
     }
 
     /// Whether the stage's time is over; else the task is woken when it is.
     pub(super) fn poll_expired(&self, cx: &Context<'_>) -> bool {
-        if self.is_expired() {
+        if self.is_late() || self.is_expired() {
             return true;
         }
         let mut waker = self.waker.borrow_mut();
@@ -417,6 +437,27 @@ mod tests {
             assert!(near(expired_after(conn).await, 3));
             conn.end_exchange();
             assert!(near(expired_after(conn).await, 75));
+        })
+        .await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_exchange_with_a_deadline_ends_however_many_bytes_flow() {
+        with_watchdog(|watchdog| async move {
+            let watched = watchdog.watch(LIMITS);
+            let conn = watched.conn();
+            conn.begin_exchange(Duration::ZERO);
+            conn.end_within(Duration::from_secs(5));
+            for _ in 0..4 {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                conn.touch();
+                assert!(!conn.is_late());
+            }
+            let left = expired_after(conn).await;
+            assert!(conn.is_late() && left >= Duration::from_secs(1), "never early: {left:?}");
+            assert!(left <= Duration::from_secs(1) + 3 * SWEEP, "{left:?}");
+            conn.end_exchange();
+            assert!(!conn.is_late(), "the next exchange has a deadline of its own");
         })
         .await;
     }

@@ -31,7 +31,7 @@ pub use self::cells::{Buckets, InvalidBuckets};
 pub use self::cluster::ClusterMetrics;
 pub use self::control::{ControlMetrics, SourceMetrics};
 pub use self::labels::{
-    ConnectionState, Handshake, MirrorOutcome, Refusal, RetryReason, SourceError, StatusWrite, TlsVersion,
+    ConnectionState, GrpcStatus, Handshake, MirrorOutcome, Refusal, RetryReason, SourceError, StatusWrite, TlsVersion,
 };
 pub use self::rule::RuleMetrics;
 pub use self::worker::{ListenerMetrics, WorkerMetrics};

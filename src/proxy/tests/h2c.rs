@@ -3,7 +3,7 @@
 mod bodies;
 mod connections;
 mod frames;
-mod origin;
+pub(super) mod origin;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,11 +17,12 @@ use self::origin::{Call, Origin};
 use super::harness::{Gateway, selector, service_rule};
 use crate::ir;
 
-const SERVICE: &str = "s-h2c";
+/// The Service of these origins.
+pub(super) const SERVICE: &str = "s-h2c";
 const GET: &str = "GET /a?b HTTP/1.1\r\nhost: a.example:81\r\n\r\n";
 
 /// A gateway before these origins.
-async fn gateway_with(origins: &[&Origin], change: impl FnOnce(&mut ir::Rule)) -> Gateway {
+pub(super) async fn gateway_with(origins: &[&Origin], change: impl FnOnce(&mut ir::Rule)) -> Gateway {
     let mut rule = service_rule("/", SERVICE);
     change(&mut rule);
     let gateway = Gateway::start(vec![selector(vec![rule])]).await;
@@ -30,7 +31,7 @@ async fn gateway_with(origins: &[&Origin], change: impl FnOnce(&mut ir::Rule)) -
     gateway
 }
 
-async fn gateway(origin: &Origin) -> Gateway {
+pub(super) async fn gateway(origin: &Origin) -> Gateway {
     gateway_with(&[origin], |_| {}).await
 }
 

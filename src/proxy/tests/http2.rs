@@ -4,6 +4,7 @@ mod bodies;
 mod connections;
 mod drain;
 mod floods;
+mod grpc;
 mod malformed;
 mod messages;
 mod raw;

@@ -168,3 +168,29 @@ async fn what_becomes_of_upgrades_is_foretold() {
         assert_eq!(sent, asked_for.as_deref(), "{target} {fields:?}");
     }
 }
+
+#[tokio::test]
+async fn refusals_of_grpc_are_foretold() {
+    let origin = Origin::start(Reply::always("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")).await;
+    let gateway = Gateway::start(vec![selector(vec![rule("/a", &[(&origin, 1)])])]).await;
+    let host = ("host", "x.test");
+    for (method, target, content_type) in [
+        ("POST", "/b", "application/grpc"),
+        ("POST", "/%zz", "application/grpc+proto"),
+        ("POST", "/b", "application/grpc-web"),
+        ("POST", "/b", "text/plain"),
+        ("GET", "/b", "application/grpc"),
+    ] {
+        let headers = [host, ("content-type", content_type)];
+        let parts = parts(method, target, &headers);
+        let refused = told(&gateway, &parts).expect_err(target);
+        let answer = gateway.send(&text(method, target, &headers)).await;
+        let expected = if preview::is_grpc(&parts) {
+            format!("grpc-status: {}\r\n", preview::grpc_status(refused.reason))
+        } else {
+            format!("HTTP/1.1 {} ", refused.status())
+        };
+        assert!(answer.contains(&expected), "{method} {target} {content_type}: {answer}");
+        assert_eq!(answer.contains("grpc-status"), answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    }
+}

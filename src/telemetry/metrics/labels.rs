@@ -182,6 +182,50 @@ labels! {
 }
 
 labels! {
+    /// How a call of gRPC ended: the label of `lockgate_grpc_responses_total`, as in the field `grpc-status`.
+    GrpcStatus {
+        /// OK.
+        Ok => "0",
+        /// Cancelled, mostly by its client.
+        Cancelled => "1",
+        /// An error of which nothing more is known.
+        Unknown => "2",
+        /// The client's argument is wrong.
+        InvalidArgument => "3",
+        /// The deadline was over first.
+        DeadlineExceeded => "4",
+        /// What was asked for is not there.
+        NotFound => "5",
+        /// What was to be made is there.
+        AlreadyExists => "6",
+        /// The caller may not do this.
+        PermissionDenied => "7",
+        /// A quota or a size is used up.
+        ResourceExhausted => "8",
+        /// The system is not in the state that the call needs.
+        FailedPrecondition => "9",
+        /// Aborted, such as by a conflict.
+        Aborted => "10",
+        /// Past the valid range.
+        OutOfRange => "11",
+        /// There is no such method.
+        Unimplemented => "12",
+        /// An invariant is broken.
+        Internal => "13",
+        /// Not now; it may be tried again.
+        Unavailable => "14",
+        /// Data are lost.
+        DataLoss => "15",
+        /// There are no valid credentials.
+        Unauthenticated => "16",
+        /// A status that gRPC does not have.
+        Other => "other",
+        /// There was none: the client or the backend left before, or what answered does not speak gRPC.
+        None => "none",
+    }
+}
+
+labels! {
     /// What a connection to an endpoint does.
     ConnectionState {
         /// It carries a request.
@@ -227,6 +271,11 @@ labels! {
         /// Nobody answers; it is tried again.
         Failed => "failed",
     }
+}
+
+impl GrpcStatus {
+    /// Those that gRPC has.
+    pub const CODES: &'static [Self] = Self::ALL.split_at(Self::Other as usize).0;
 }
 
 /// Methods with a label of their own.

@@ -1,6 +1,6 @@
 //! Requests per rule.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::Method;
@@ -8,7 +8,7 @@ use prometheus::proto::MetricType;
 
 use super::cells::{Block, Buckets, Counts, PerWorker};
 use super::family::{Family, Source, Spec, Sum};
-use super::labels::{Refusal, method_code, method_code_key, passed_key, passed_result};
+use super::labels::{GrpcStatus, Refusal, method_code, method_code_key, passed_key, passed_result};
 use super::weak::WeakMap;
 
 /// Requests of one rule under one Selector.
@@ -24,6 +24,8 @@ type Labels = [Arc<str>; 3];
 struct Cells {
     counts: Counts,
     durations: Block,
+    /// Calls of gRPC by their status, where there were any.
+    calls: OnceLock<Block>,
 }
 
 /// All rules.
@@ -33,7 +35,7 @@ pub(super) struct Rules {
     handles: WeakMap<Labels, RuleMetrics>,
 }
 
-static SPECS: [Spec; 3] = [
+static SPECS: [Spec; 4] = [
     Spec {
         name: "lockgate_http_requests_total",
         help: "Requests answered, by the rule that took them.",
@@ -51,6 +53,12 @@ static SPECS: [Spec; 3] = [
         help: "TLS connections of clients that were joined with one to a backend, or why they were not.",
         kind: MetricType::COUNTER,
         labels: &["selector", "route", "rule", "result"],
+    },
+    Spec {
+        name: "lockgate_grpc_responses_total",
+        help: "Calls of gRPC by the status they ended with, whoever gave it, and by the rule that took them.",
+        kind: MetricType::COUNTER,
+        labels: &["selector", "route", "rule", "grpc_status"],
     },
 ];
 
@@ -70,12 +78,18 @@ impl RuleMetrics {
         cells.counts.add(passed_key(refused));
     }
 
+    /// Records how a call of gRPC ended; `worker` is the worker that runs this.
+    pub fn called(&self, worker: usize, status: GrpcStatus) {
+        let Some(cells) = self.workers.get(worker, || Cells::new(&self.buckets)) else { return };
+        cells.calls.get_or_init(|| Block::new(GrpcStatus::ALL.len())).add(status as usize, 1);
+    }
+
     fn label_values(&self) -> [&str; 3] {
         let [selector, route, rule] = &self.labels;
         [selector, route, rule]
     }
 
-    fn gather(&self, [requests, durations, passed]: &mut [Family; 3]) {
+    fn gather(&self, [requests, durations, passed, calls]: &mut [Family; 4]) {
         let mut counts = std::collections::BTreeMap::<u64, u64>::new();
         let mut sum = Sum::default();
         for cells in self.workers.used() {
@@ -94,12 +108,19 @@ impl RuleMetrics {
         if !counts.is_empty() {
             durations.push_histogram(&[selector, route, rule], &self.buckets, &sum);
         }
+        for status in GrpcStatus::ALL {
+            let of = |cells: &Cells| cells.calls.get().map_or(0, |calls| calls.get(*status as usize));
+            let count: u64 = self.workers.used().map(of).sum();
+            if count > 0 {
+                calls.push(&[selector, route, rule, status.as_str()], count as f64);
+            }
+        }
     }
 }
 
 impl Cells {
     fn new(buckets: &Buckets) -> Self {
-        Self { counts: Counts::default(), durations: Block::new(buckets.words()) }
+        Self { counts: Counts::default(), durations: Block::new(buckets.words()), calls: OnceLock::new() }
     }
 }
 
@@ -141,7 +162,7 @@ mod tests {
     fn a_rule_in_use_by_one_worker_is_small() {
         let buckets = Buckets::default();
         let handle = size_of::<RuleMetrics>() + size_of::<[usize; 2]>();
-        let slots = 2 * size_of::<std::sync::OnceLock<Box<Cells>>>();
+        let slots = 2 * size_of::<OnceLock<Box<Cells>>>();
         let used = size_of::<Cells>() + buckets.words().div_ceil(8) * 64;
         assert!(handle + slots + used < 512, "{handle} + {slots} + {used}");
     }

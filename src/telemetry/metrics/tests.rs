@@ -55,6 +55,26 @@ fn a_rule_sums_its_workers() {
 }
 
 #[test]
+fn calls_of_grpc_have_series_where_there_were_any() {
+    let metrics = metrics(2);
+    let (called, other) = (metrics.rule("a/s", "a/r", "0"), metrics.rule("a/s", "a/r", "1"));
+    other.record(0, &Method::GET, 200, Duration::ZERO);
+    called.called(0, GrpcStatus::Ok);
+    called.called(1, GrpcStatus::Ok);
+    called.called(1, GrpcStatus::Unavailable);
+    called.called(1, GrpcStatus::None);
+    let samples = parse(&metrics.render());
+    let of = |status: &str| {
+        let labels = format!(r#"selector="a/s",route="a/r",rule="0",grpc_status="{status}""#);
+        samples.get(&format!("lockgate_grpc_responses_total{{{labels}}}")).copied()
+    };
+    assert_eq!([of("0"), of("14"), of("none"), of("other")], [Some(2.0), Some(1.0), Some(1.0), None]);
+    assert_eq!(series_of(&samples, "lockgate_grpc").len(), 3);
+    drop(called);
+    assert_eq!(series_of(&parse(&metrics.render()), "lockgate_grpc"), Vec::<&str>::new());
+}
+
+#[test]
 fn a_series_lives_as_long_as_its_rule_and_is_never_reset_before() {
     let metrics = metrics(1);
     let old_table = metrics.rule("a/s", "a/r", "0");

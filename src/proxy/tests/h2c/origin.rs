@@ -17,8 +17,8 @@ use tokio::sync::Notify;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A running origin.
-pub(super) struct Origin {
-    pub(super) address: SocketAddr,
+pub(in crate::proxy::tests) struct Origin {
+    pub(in crate::proxy::tests) address: SocketAddr,
     state: Arc<State>,
 }
 
@@ -34,18 +34,18 @@ struct State {
 
 /// A request's head, and on which connection it came.
 #[derive(Clone, Debug)]
-pub(super) struct Head {
-    pub(super) connection: usize,
-    pub(super) method: String,
-    pub(super) uri: String,
-    pub(super) headers: HeaderMap,
+pub(in crate::proxy::tests) struct Head {
+    pub(in crate::proxy::tests) connection: usize,
+    pub(in crate::proxy::tests) method: String,
+    pub(in crate::proxy::tests) uri: String,
+    pub(in crate::proxy::tests) headers: HeaderMap,
 }
 
 /// One request.
-pub(super) struct Call {
+pub(in crate::proxy::tests) struct Call {
     /// How many came before it.
-    pub(super) number: usize,
-    pub(super) body: RecvStream,
+    pub(in crate::proxy::tests) number: usize,
+    pub(in crate::proxy::tests) body: RecvStream,
     respond: SendResponse<Bytes>,
     aborting: Arc<Notify>,
     state: Arc<State>,
@@ -53,23 +53,36 @@ pub(super) struct Call {
 
 impl Call {
     /// Answers with `ok`. Its client may have left.
-    pub(super) fn answer(self) {
+    pub(in crate::proxy::tests) fn answer(self) {
         let mut stream = self.begin(&[("content-length", "2")]);
         let _ = stream.send_data(Bytes::from_static(b"ok"), true);
     }
 
     /// Sends an interim answer.
-    pub(super) fn interim(&mut self, status: u16) {
+    pub(in crate::proxy::tests) fn interim(&mut self, status: u16) {
         self.respond.send_informational(Response::builder().status(status).body(()).unwrap()).unwrap();
     }
 
     /// Sends the head of an answer that goes on.
-    pub(super) fn begin(self, fields: &[(&'static str, &'static str)]) -> SendStream<Bytes> {
+    pub(in crate::proxy::tests) fn begin(self, fields: &[(&'static str, &'static str)]) -> SendStream<Bytes> {
         self.respond(200, fields, false)
     }
 
+    /// The same, and the body to go on reading.
+    pub(in crate::proxy::tests) fn begin_streaming(
+        mut self,
+        fields: &[(&'static str, &'static str)],
+    ) -> (RecvStream, SendStream<Bytes>) {
+        let mut head = Response::builder();
+        for (name, value) in fields {
+            head = head.header(*name, *value);
+        }
+        let stream = self.respond.send_response(head.body(()).unwrap(), false).unwrap();
+        (self.body, stream)
+    }
+
     /// Sends the head of an answer.
-    pub(super) fn respond(
+    pub(in crate::proxy::tests) fn respond(
         mut self,
         status: u16,
         fields: &[(&'static str, &'static str)],
@@ -82,23 +95,23 @@ impl Call {
         self.respond.send_response(head.body(()).unwrap(), ends).unwrap()
     }
 
-    pub(super) fn reset(mut self, reason: Reason) {
+    pub(in crate::proxy::tests) fn reset(mut self, reason: Reason) {
         self.respond.send_reset(reason);
     }
 
     /// Has every connection leave gracefully: two GOAWAYs, what was begun ends.
-    pub(super) fn leave(&self) {
+    pub(in crate::proxy::tests) fn leave(&self) {
         self.state.leaving.notify_waiters();
     }
 
     /// Has its connection end here and now.
-    pub(super) async fn abort(self) {
+    pub(in crate::proxy::tests) async fn abort(self) {
         self.aborting.notify_one();
         std::future::pending::<()>().await;
     }
 
     /// Never answers; notes how the stream ends.
-    pub(super) async fn never(mut self) {
+    pub(in crate::proxy::tests) async fn never(mut self) {
         let reason = std::future::poll_fn(|cx| self.respond.poll_reset(cx)).await;
         if let Ok(reason) = reason {
             self.state.cancelled.lock().push(reason);
@@ -107,7 +120,7 @@ impl Call {
     }
 
     /// The whole body and the trailers.
-    pub(super) async fn read(&mut self) -> (Vec<u8>, Option<HeaderMap>) {
+    pub(in crate::proxy::tests) async fn read(&mut self) -> (Vec<u8>, Option<HeaderMap>) {
         let mut whole = Vec::new();
         while let Some(data) = self.body.data().await {
             let data = data.unwrap();
@@ -120,7 +133,7 @@ impl Call {
 
 impl Origin {
     /// Serves each request with `serve`; takes at most `max_streams` on a connection.
-    pub(super) async fn start<F, Fut>(max_streams: Option<u32>, serve: F) -> Self
+    pub(in crate::proxy::tests) async fn start<F, Fut>(max_streams: Option<u32>, serve: F) -> Self
     where
         F: Fn(Call) -> Fut + Clone + Send + 'static,
         Fut: Future<Output = ()> + Send + 'static,
@@ -138,27 +151,27 @@ impl Origin {
     }
 
     /// The heads of all requests so far.
-    pub(super) fn heads(&self) -> Vec<Head> {
+    pub(in crate::proxy::tests) fn heads(&self) -> Vec<Head> {
         self.state.heads.lock().clone()
     }
 
     /// How many connections were made to it.
-    pub(super) fn accepted(&self) -> usize {
+    pub(in crate::proxy::tests) fn accepted(&self) -> usize {
         self.state.accepted.load(Ordering::SeqCst)
     }
 
     /// How many connections there are.
-    pub(super) fn open(&self) -> usize {
+    pub(in crate::proxy::tests) fn open(&self) -> usize {
         self.state.open.load(Ordering::SeqCst)
     }
 
     /// Why streams were cancelled.
-    pub(super) fn cancelled(&self) -> Vec<Reason> {
+    pub(in crate::proxy::tests) fn cancelled(&self) -> Vec<Reason> {
         self.state.cancelled.lock().clone()
     }
 
     /// Waits until something holds of it.
-    pub(super) async fn wait_for(&self, holds: impl Fn(&Self) -> bool) {
+    pub(in crate::proxy::tests) async fn wait_for(&self, holds: impl Fn(&Self) -> bool) {
         let wait = async {
             loop {
                 let changed = self.state.changed.notified();

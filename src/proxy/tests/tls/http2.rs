@@ -6,6 +6,9 @@ use bytes::Bytes;
 use h2::client::SendRequest;
 use http::Request;
 
+use super::super::h2c::SERVICE;
+use super::super::h2c::origin::{Call, Origin as Server};
+use super::super::harness::service_rule;
 use super::*;
 
 /// A connection on which HTTP/2 was agreed on.
@@ -92,4 +95,39 @@ async fn a_drain_asks_to_leave_and_ends_cleanly() {
         matches!(connection.clone().poll_ready(&mut context), Poll::Ready(Err(_)))
     };
     gateway.wait_for(has_left).await;
+}
+
+#[tokio::test]
+async fn a_call_of_grpc_ends_with_its_own_status_or_that_of_the_gateway() {
+    let (origin, authority) = (Origin::start(Reply::always(OK)).await, Authority::new("ca"));
+    let server = Server::start(None, |mut call: Call| async move {
+        call.read().await;
+        let mut stream = call.begin(&[("content-type", "application/grpc")]);
+        stream.send_data(Bytes::from_static(b"\0\0\0\0\x01a"), false).unwrap();
+        let status = [("grpc-status", "10"), ("grpc-message", "a%20b")];
+        let trailers = status.map(|(name, value)| (http::HeaderName::from_static(name), value.parse().unwrap()));
+        stream.send_trailers(trailers.into_iter().collect()).unwrap();
+    })
+    .await;
+    let mut selector = host("a", &["a.test"], &origin).with(&authority.issue(&["a.test"]));
+    selector.rules = vec![Arc::new(service_rule("/", SERVICE))];
+    let gateway = start(vec![selector]).await;
+    let mut connection = connect(&client(&authority), &gateway, "a.test").await;
+    let mut call = async || {
+        std::future::poll_fn(|cx| connection.poll_ready(cx)).await.unwrap();
+        let request = Request::post("https://a.test/S/M").header("content-type", "application/grpc").body(()).unwrap();
+        connection.send_request(request, true).unwrap().0.await.unwrap()
+    };
+    let refused = call().await;
+    assert_eq!((refused.status().as_u16(), &refused.headers()["grpc-status"]), (200, &"14".parse().unwrap()));
+    assert!(refused.body().is_end_stream());
+    gateway.endpoints(SERVICE, &[server.address]).await;
+    let mut body = call().await.into_body();
+    assert_eq!(body.data().await.unwrap().unwrap(), &b"\0\0\0\0\x01a"[..]);
+    assert!(body.data().await.is_none());
+    let trailers = body.trailers().await.unwrap().unwrap();
+    assert_eq!(
+        (&trailers["grpc-status"], &trailers["grpc-message"]),
+        (&"10".parse().unwrap(), &"a%20b".parse().unwrap())
+    );
 }
