@@ -188,6 +188,12 @@ async fn answer(
             (forward::forward(worker, client, &found, cluster, outbound).await?, backend)
         }
     };
+    finish(&mut response, rule, backend);
+    Ok(response)
+}
+
+/// Makes a backend's or a rule's answer one for the client.
+fn finish(response: &mut Response<ResponseBody>, rule: &ir::Rule, backend: Option<&ir::Backend>) {
     let headers = response.headers_mut();
     headers::strip_hop_by_hop(headers);
     filters::edit_answer(headers, backend.map_or(&[], |backend| &backend.filters));
@@ -196,7 +202,6 @@ async fn answer(
         upgrade::announce(response.headers_mut(), &protocol);
     }
     *response.version_mut() = Version::HTTP_11;
-    Ok(response)
 }
 
 /// Refuses heads that are ambiguous or not served, and brings `Host` into its one form. Gives the authority.
