@@ -1,7 +1,7 @@
 //! How a TLS stream comes to be, and what is known of its client then.
 //!
 //! What handshakes run with is chosen by the client's first message from the snapshot of that moment. A connection keeps
-//! what it was made with; whether it still is good for a request is judged when the request comes ([`Secured::serves`]).
+//! what it was made with; whether it still is good for a request is judged when the request comes (`Secured::serves`).
 
 mod sni;
 
