@@ -8,6 +8,7 @@ pub mod drill;
 pub mod load;
 pub mod namespace;
 pub mod objects;
+pub mod shop;
 pub mod system;
 pub mod tls;
 pub mod wait;

@@ -5,35 +5,12 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use lockgate_e2e::cluster::Cluster;
 use lockgate_e2e::load::{Connections, Load};
-use lockgate_e2e::namespace::Namespace;
-use lockgate_e2e::objects::{all, backend, route, selector};
-use lockgate_e2e::system::{Gateway, NAMESPACE, connect};
+use lockgate_e2e::objects::route;
+use lockgate_e2e::shop::shop;
+use lockgate_e2e::system::NAMESPACE;
 use lockgate_e2e::wait::{eventually, within};
 use serde_json::json;
-use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::{Instant, sleep};
-
-static ALONE: Mutex<()> = Mutex::const_new(());
-
-/// A namespace with the backends `one` and `two`, of which `one` is served at its hostname.
-async fn shop(test: &str) -> (MutexGuard<'static, ()>, Cluster, Gateway, Namespace) {
-    let alone = ALONE.lock().await;
-    let (cluster, gateway) = connect().await;
-    gateway.ready(2).await;
-    let namespace = Namespace::new(&cluster, test).await;
-    let host = namespace.host();
-    let objects = [
-        backend(&cluster, "one", 2),
-        backend(&cluster, "two", 1),
-        selector("shop", &host),
-        route("shop", "shop", "one"),
-    ];
-    namespace.apply(&all(&objects)).await;
-    namespace.rolled_out("one").await;
-    namespace.rolled_out("two").await;
-    gateway.answers(&host, "/", "one").await;
-    (alone, cluster, gateway, namespace)
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn gateway_pods_leave_under_load_without_a_failed_request() {

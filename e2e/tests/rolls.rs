@@ -2,35 +2,10 @@
 
 use std::time::Duration;
 
-use lockgate_e2e::cluster::Cluster;
 use lockgate_e2e::drill::Drill;
-use lockgate_e2e::namespace::Namespace;
-use lockgate_e2e::objects::{all, backend, route, selector};
-use lockgate_e2e::system::{Gateway, connect};
-use tokio::sync::{Mutex, MutexGuard};
+use lockgate_e2e::objects::{all, route};
+use lockgate_e2e::shop::shop;
 use tokio::time::sleep;
-
-/// One test at a time: the gateway's own pods go.
-static ALONE: Mutex<()> = Mutex::const_new(());
-
-async fn shop(test: &str) -> (MutexGuard<'static, ()>, Cluster, Gateway, Namespace) {
-    let alone = ALONE.lock().await;
-    let (cluster, gateway) = connect().await;
-    gateway.ready(2).await;
-    let namespace = Namespace::new(&cluster, test).await;
-    let host = namespace.host();
-    let objects = [
-        backend(&cluster, "one", 2),
-        backend(&cluster, "two", 1),
-        selector("shop", &host),
-        route("shop", "shop", "one"),
-    ];
-    namespace.apply(&all(&objects)).await;
-    namespace.rolled_out("one").await;
-    namespace.rolled_out("two").await;
-    gateway.answers(&host, "/", "one").await;
-    (alone, cluster, gateway, namespace)
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn gateway_and_backends_roll_and_scale_without_a_failed_request() {
