@@ -8,7 +8,7 @@ use lockgate::source::file::{Input, read};
 use lockgate::source::translate::HostBackends;
 
 fuzz_target!(|text: String| {
-    let settings = Settings { listeners: None, complete: false, host_backends: HostBackends::Anywhere };
+    let settings = Settings { listeners: None, complete: false, host_backends: HostBackends::Anywhere, now: None };
     let report = check(&read(&[Input::Text(text)]), &settings);
     for finding in &report.findings {
         assert!(!finding.reason.is_empty(), "{finding:?}");
