@@ -112,8 +112,7 @@ impl Lane {
             other => other?,
         };
         progress.at(Phase::Body);
-        let (head, body) = answer.into_parts();
-        let trailers = wire::read(body).await.map_err(Unanswered::Failed)?;
+        let (head, trailers) = answer.read().await.map_err(Unanswered::Failed)?;
         drop(used);
         if is_kept(self.traffic.shape) && !self.traffic.shape.is_h2() {
             self.give_back(sender);

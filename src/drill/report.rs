@@ -102,20 +102,31 @@ impl Trouble {
         Self { phase, kind, detail: error.to_string() }
     }
 
-    /// What an error of HTTP comes down to.
+    /// What an error of HTTP/2 comes down to.
+    pub(super) fn of_h2(phase: Phase, error: &h2::Error) -> Self {
+        if let Some(error) = error.get_io() {
+            return Self::of_io(phase, error);
+        }
+        let kind = if error.is_go_away() {
+            Kind::Closed
+        } else if error.is_reset() {
+            Kind::Reset
+        } else {
+            Kind::Invalid
+        };
+        Self { phase, kind, detail: error.to_string() }
+    }
+
+    /// What an error of HTTP/1.1 comes down to.
     pub(super) fn of_http(phase: Phase, error: &hyper::Error) -> Self {
         let detail = with_causes(error);
-        if let Some(error) = cause::<io::Error>(error)
-            && cause::<h2::Error>(error).is_none()
-        {
+        if let Some(error) = cause::<io::Error>(error) {
             return Self { detail, ..Self::of_io(phase, error) };
         }
         let kind = if error.is_incomplete_message() {
             if phase == Phase::Body { Kind::Truncated } else { Kind::Closed }
         } else if error.is_parse() {
             Kind::Invalid
-        } else if let Some(error) = cause::<h2::Error>(error) {
-            if error.is_go_away() { Kind::Closed } else { Kind::Reset }
         } else if error.is_closed() || error.is_canceled() {
             Kind::Closed
         } else if phase == Phase::Body {
@@ -128,7 +139,7 @@ impl Trouble {
 }
 
 /// The cause of a type, the error itself included.
-pub(super) fn cause<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
+fn cause<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(found) = error.downcast_ref() {

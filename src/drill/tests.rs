@@ -1,6 +1,7 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -108,6 +109,37 @@ async fn http2_goes_over_few_connections() {
     let report = drill(&url, "grpc", 4).await;
     assert_eq!(told(&report), ["status in body"], "{report}");
     assert_eq!(report.failures[0].detail, "no grpc-status");
+}
+
+#[tokio::test]
+async fn a_server_that_has_its_connections_of_http2_leave_fails_and_repeats_no_request() {
+    let executed = Arc::<AtomicU64>::default();
+    let counted = Arc::clone(&executed);
+    let url = server(move |stream, _| {
+        let executed = Arc::clone(&counted);
+        async move {
+            let service = service_fn(move |request| {
+                let executed = Arc::clone(&executed);
+                async move {
+                    executed.fetch_add(1, Ordering::Relaxed);
+                    tokio::time::sleep(Duration::from_millis(7)).await;
+                    ok(request).await
+                }
+            });
+            let connection = http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service);
+            let mut connection = std::pin::pin!(connection);
+            tokio::select! {
+                _ = connection.as_mut() => return,
+                () = tokio::time::sleep(Duration::from_millis(23)) => connection.as_mut().graceful_shutdown(),
+            }
+            let _ = connection.await;
+        }
+    })
+    .await;
+    let report = drill(&url, "h2", 300).await;
+    assert_eq!((report.requests, report.failed), (300, 0), "{report}");
+    assert_eq!(executed.load(Ordering::Relaxed), 300, "{report}");
+    assert!(report.traffic["h2"].connections > 10, "{report}");
 }
 
 #[tokio::test]

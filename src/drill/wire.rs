@@ -1,21 +1,24 @@
 //! One request on one connection.
 
 use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream;
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, TE};
+use http::response::Parts;
 use http::{Method, Request, Response};
 use http_body::Frame;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use hyper::body::Incoming;
-use hyper::client::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
 use tokio::time::sleep;
 
-use super::report::{Kind, Phase, Trouble, cause};
+use super::report::{Kind, Phase, Trouble};
 use super::target::{Stream, Target};
 use super::traffic::{Shape, Traffic};
 
@@ -32,7 +35,22 @@ pub(super) type Body = BoxBody<Bytes, Infallible>;
 /// The sending end of a connection.
 pub(super) enum Sender {
     H1(http1::SendRequest<Body>),
-    H2(http2::SendRequest<Body>),
+    H2(Streams),
+}
+
+/// The sending end of a connection of HTTP/2. The crate itself and not hyper, which tells of some requests that had been
+/// begun as of others that had not.
+#[derive(Clone)]
+pub(super) struct Streams {
+    sender: h2::client::SendRequest<Bytes>,
+    /// It takes no more requests.
+    closed: Arc<AtomicBool>,
+}
+
+/// An answer.
+pub(super) enum Answer {
+    H1(Response<Incoming>),
+    H2(Response<h2::RecvStream>),
 }
 
 /// Why a request has no answer.
@@ -46,24 +64,29 @@ pub(super) enum Unanswered {
 impl Sender {
     /// Begins HTTP on a connection.
     pub(super) async fn new(stream: Box<dyn Stream>, h2: bool) -> Result<Self, Trouble> {
-        let io = TokioIo::new(stream);
-        let failed = |error: hyper::Error| Trouble::of_http(Phase::Connect, &error);
         if h2 {
-            let (sender, connection) = http2::handshake(TokioExecutor::new(), io).await.map_err(failed)?;
-            tokio::spawn(connection);
-            Ok(Self::H2(sender))
-        } else {
-            let (sender, connection) = http1::handshake(io).await.map_err(failed)?;
-            tokio::spawn(connection);
-            Ok(Self::H1(sender))
+            let begun = h2::client::handshake(stream).await;
+            let (sender, connection) = begun.map_err(|error| Trouble::of_h2(Phase::Connect, &error))?;
+            let closed = Arc::<AtomicBool>::default();
+            let streams = Streams { sender, closed: Arc::clone(&closed) };
+            tokio::spawn(async move {
+                // Requests tell what is wrong with it.
+                let _ = connection.await;
+                closed.store(true, Ordering::Relaxed);
+            });
+            return Ok(Self::H2(streams));
         }
+        let begun = http1::handshake(TokioIo::new(stream)).await;
+        let (sender, connection) = begun.map_err(|error| Trouble::of_http(Phase::Connect, &error))?;
+        tokio::spawn(connection);
+        Ok(Self::H1(sender))
     }
 
     /// Whether it takes no more requests.
     pub(super) fn is_closed(&self) -> bool {
         match self {
             Self::H1(sender) => sender.is_closed(),
-            Self::H2(sender) => sender.is_closed(),
+            Self::H2(streams) => streams.closed.load(Ordering::Relaxed),
         }
     }
 
@@ -71,43 +94,59 @@ impl Sender {
     pub(super) fn share(&self) -> Option<Self> {
         match self {
             Self::H1(_) => None,
-            Self::H2(sender) => Some(Self::H2(sender.clone())),
+            Self::H2(streams) => Some(Self::H2(streams.clone())),
         }
     }
 
-    /// Sends a request; `Ok` is the head of its answer.
-    pub(super) async fn send(&mut self, request: Request<Body>) -> Result<Response<Incoming>, Unanswered> {
-        let result = match self {
-            Self::H1(sender) => {
-                // The connection's task notices an end by the server only now.
-                if let Err(error) = sender.ready().await {
-                    return Err(Unanswered::NotBegun(Trouble::of_http(Phase::Answer, &error)));
-                }
-                sender.try_send_request(request).await
-            }
-            Self::H2(sender) => {
-                if let Err(error) = sender.ready().await {
-                    return Err(Unanswered::NotBegun(Trouble::of_http(Phase::Answer, &error)));
-                }
-                sender.try_send_request(request).await
-            }
+    /// Sends a request; `Ok` is its answer, of which the head has come.
+    pub(super) async fn send(&mut self, request: Request<Body>) -> Result<Answer, Unanswered> {
+        let sender = match self {
+            Self::H1(sender) => sender,
+            Self::H2(streams) => return streams.send(request).await.map(Answer::H2),
         };
-        result.map_err(|mut failed| {
+        // The connection's task notices an end by the server only now.
+        if let Err(error) = sender.ready().await {
+            return Err(Unanswered::NotBegun(Trouble::of_http(Phase::Answer, &error)));
+        }
+        let answer = sender.try_send_request(request).await.map_err(|mut failed| {
             let was_begun = failed.take_message().is_none();
-            let error = failed.into_error();
-            let trouble = Trouble::of_http(Phase::Answer, &error);
-            if was_begun && !is_refused(&error) { Unanswered::Failed(trouble) } else { Unanswered::NotBegun(trouble) }
+            let trouble = Trouble::of_http(Phase::Answer, failed.error());
+            if was_begun { Unanswered::Failed(trouble) } else { Unanswered::NotBegun(trouble) }
+        });
+        answer.map(Answer::H1)
+    }
+}
+
+impl Streams {
+    async fn send(&mut self, request: Request<Body>) -> Result<Response<h2::RecvStream>, Unanswered> {
+        let not_begun = |error: &h2::Error| {
+            self.closed.store(true, Ordering::Relaxed);
+            Unanswered::NotBegun(Trouble::of_h2(Phase::Answer, error))
+        };
+        let mut sender = self.sender.clone().ready().await.map_err(|error| not_begun(&error))?;
+        let (head, body) = request.into_parts();
+        let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+        let sent = sender.send_request(Request::from_parts(head, ()), body.is_empty());
+        let (answer, mut stream) = sent.map_err(|error| not_begun(&error))?;
+        let sent = if body.is_empty() { Ok(()) } else { stream.send_data(body, true) };
+        let answered = match sent {
+            Ok(()) => answer.await,
+            Err(error) => Err(error),
+        };
+        answered.map_err(|error| {
+            if is_refused(&error) {
+                return not_begun(&error);
+            }
+            Unanswered::Failed(Trouble::of_h2(Phase::Answer, &error))
         })
     }
 }
 
-/// Whether the server says that it did nothing with the request (RFC 9113, section 8.7).
-fn is_refused(error: &hyper::Error) -> bool {
-    cause::<h2::Error>(error).is_some_and(|error| {
-        error.is_remote()
-            && (error.reason() == Some(h2::Reason::REFUSED_STREAM)
-                || (error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR)))
-    })
+/// Whether the server says that it did nothing with the request (RFC 9113, section 8.7). Of GOAWAY only those requests
+/// are told that are behind its last.
+fn is_refused(error: &h2::Error) -> bool {
+    let leaves = error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR);
+    error.is_remote() && (error.reason() == Some(h2::Reason::REFUSED_STREAM) || leaves)
 }
 
 /// The request of a kind of traffic.
@@ -140,16 +179,32 @@ fn parts() -> impl futures::Stream<Item = Result<Frame<Bytes>, Infallible>> + Se
     })
 }
 
-/// Reads an answer to its end; gives its trailers.
-pub(super) async fn read(mut body: Incoming) -> Result<HeaderMap, Trouble> {
-    let mut trailers = HeaderMap::new();
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| Trouble::of_http(Phase::Body, &error))?;
-        if let Ok(found) = frame.into_trailers() {
-            trailers = found;
+impl Answer {
+    /// Reads it to its end; gives its head and its trailers.
+    pub(super) async fn read(self) -> Result<(Parts, HeaderMap), Trouble> {
+        match self {
+            Self::H1(answer) => {
+                let (head, mut body) = answer.into_parts();
+                let mut trailers = HeaderMap::new();
+                while let Some(frame) = body.frame().await {
+                    let frame = frame.map_err(|error| Trouble::of_http(Phase::Body, &error))?;
+                    if let Ok(found) = frame.into_trailers() {
+                        trailers = found;
+                    }
+                }
+                Ok((head, trailers))
+            }
+            Self::H2(answer) => {
+                let (head, mut body) = answer.into_parts();
+                let failed = |error: h2::Error| Trouble::of_h2(Phase::Body, &error);
+                while let Some(data) = body.data().await {
+                    let read = data.map_err(failed)?.len();
+                    body.flow_control().release_capacity(read).map_err(failed)?;
+                }
+                Ok((head, body.trailers().await.map_err(failed)?.unwrap_or_default()))
+            }
         }
     }
-    Ok(trailers)
 }
 
 /// Whether an answer is the right one for its kind of traffic: its status, and what gRPC says of a call.

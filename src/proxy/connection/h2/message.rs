@@ -78,6 +78,10 @@ pub(super) fn complete(head: &mut response::Parts, length: Option<u64>, date: Op
     {
         head.headers.insert(header::CONTENT_LENGTH, length.into());
     }
+    // No answer of this status has one (RFC 9110, section 8.6); clients take it for a body that is missing.
+    if head.status == StatusCode::NO_CONTENT {
+        head.headers.remove(header::CONTENT_LENGTH);
+    }
     if let Some(date) = date
         && !head.headers.contains_key(header::DATE)
     {
@@ -96,6 +100,26 @@ mod tests {
         }
         let (parts, ()) = builder.body(()).unwrap().into_parts();
         judge(&parts.method, &parts.uri, &parts.headers)
+    }
+
+    #[test]
+    fn an_answer_without_content_announces_none() {
+        let completed = |status: u16, given: Option<&str>, length| {
+            let mut builder = http::Response::builder().status(status);
+            if let Some(given) = given {
+                builder = builder.header(header::CONTENT_LENGTH, given);
+            }
+            let (mut head, ()) = builder.body(()).unwrap().into_parts();
+            complete(&mut head, length, None);
+            head.headers.get(header::CONTENT_LENGTH).map(|length| length.to_str().unwrap().to_owned())
+        };
+        assert_eq!(completed(204, Some("3"), Some(0)), None);
+        assert_eq!(
+            completed(304, Some("3"), Some(0)).as_deref(),
+            Some("3"),
+            "that of the answer which is not sent again"
+        );
+        assert_eq!(completed(200, None, Some(7)).as_deref(), Some("7"));
     }
 
     #[test]
