@@ -1,11 +1,8 @@
 //! Attempts: choose a backend, an endpoint and a connection, send, and try again where that is safe.
 
-use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -217,7 +214,7 @@ impl<'a> Attempts<'a> {
         let started = Instant::now();
         let reused = link.is_reused();
         let switching = self.wanted.as_ref().and_then(|_| link.expect_switch());
-        let sent = unless_idle(&self.conn, link.send(request)).await;
+        let sent = self.conn.unless_expired(link.send(request)).await;
         match sent {
             None => Err(Failure::because(Refusal::IdleTimeout, pool.endpoint.addr)),
             Some(Ok(response)) => {
@@ -447,15 +444,4 @@ pub(super) fn is_unreachable(failure: &Failure) -> bool {
 pub(super) fn max_connects(rule: &ir::Rule) -> usize {
     let wanted = rule.retry.as_ref().filter(|retry| retry.on.contains(&RetryOn::ConnectFailure));
     wanted.map_or(MAX_CONNECTS, |retry| MAX_CONNECTS.max(retry.attempts as usize + 1))
-}
-
-/// Runs a future unless no byte flows for too long; `None` then.
-async fn unless_idle<F: Future>(conn: &Conn, future: F) -> Option<F::Output> {
-    let mut future = pin!(future);
-    poll_fn(|cx| match future.as_mut().poll(cx) {
-        Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending if conn.poll_expired(cx) => Poll::Ready(None),
-        Poll::Pending => Poll::Pending,
-    })
-    .await
 }

@@ -4,12 +4,9 @@
 //! Written here because the crates there are take lines that the text forbids, such as a port with a sign, and wait for
 //! more of what cannot become a header.
 
-use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::pin::pin;
 use std::str::FromStr;
-use std::task::Poll;
 
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
@@ -230,14 +227,7 @@ pub(super) enum Missing {
 /// Takes the header off a connection and not a byte more, in the time that `conn` has for its first byte.
 pub(super) async fn receive(stream: &mut TcpStream, conn: &Conn) -> Result<Header, Missing> {
     let mut taken = 0;
-    let received = {
-        let mut reading = pin!(read(stream, &mut taken));
-        poll_fn(|cx| match reading.as_mut().poll(cx) {
-            Poll::Pending if conn.poll_expired(cx) => Poll::Ready(None),
-            polled => polled.map(Some),
-        })
-        .await
-    };
+    let received = conn.unless_expired(read(stream, &mut taken)).await;
     match received {
         Some(Ok(parsed)) => parsed.map_err(Missing::Malformed),
         _ if taken == 0 => Err(Missing::Silent),

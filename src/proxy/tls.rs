@@ -5,12 +5,9 @@
 
 mod sni;
 
-use std::future::poll_fn;
 use std::io;
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -166,14 +163,7 @@ fn kind_of(error: &rustls::Error) -> Handshake {
 pub(super) async fn accept(worker: &Rc<Worker>, stream: TcpStream, listener: ListenerIndex) -> Option<Accepted> {
     let watched = worker.watchdog.watch(worker.stage_limits());
     let mut heard = false;
-    let outcome = {
-        let mut handshake = pin!(shake(worker, stream, listener, &mut heard));
-        poll_fn(|cx| match handshake.as_mut().poll(cx) {
-            Poll::Pending if watched.conn().poll_expired(cx) => Poll::Ready(None),
-            polled => polled.map(Some),
-        })
-        .await
-    };
+    let outcome = watched.conn().unless_expired(shake(worker, stream, listener, &mut heard)).await;
     let failed = match outcome {
         Some(Ok(passed @ Accepted::Passed(..))) => return Some(passed),
         Some(Ok(Accepted::Ended(stream, secured))) => {

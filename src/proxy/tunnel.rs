@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io::{Error, ErrorKind};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -87,7 +87,7 @@ impl Tunnel {
     /// Carries bytes until both sides have ended, one breaks, or neither says anything. `early` is what the client sent
     /// ahead.
     pub(super) async fn run<C: Stream>(mut self, mut client: C, early: Bytes, conn: &Conn) {
-        let end = match unless_silent(conn, &mut self.switching).await {
+        let end = match conn.unless_expired(&mut self.switching).await {
             Some(Ok(backend)) => join(&mut client, backend, early, conn, self.silence, &self.worker.scratch).await,
             Some(Err(_)) => End::BackendBroke,
             None => End::Idle,
@@ -144,17 +144,6 @@ where
             conn.may_be_silent(silence.of_half());
         }
         if conn.poll_expired(cx) { Poll::Ready(End::Idle) } else { Poll::Pending }
-    })
-    .await
-}
-
-/// Waits for something unless the connection's time runs out; `None` then.
-async fn unless_silent<F: Future>(conn: &Conn, future: F) -> Option<F::Output> {
-    let mut future = pin!(future);
-    poll_fn(|cx| match future.as_mut().poll(cx) {
-        Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending if conn.poll_expired(cx) => Poll::Ready(None),
-        Poll::Pending => Poll::Pending,
     })
     .await
 }

@@ -4,9 +4,11 @@
 //! state, and one sweep each [`SWEEP`] looks for connections whose time is over. Deadlines are late by up to a sweep.
 
 use std::cell::{Cell, Ref, RefCell};
+use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use slab::Slab;
@@ -354,6 +356,17 @@ impl Conn {
         self.expired.set(false);
         self.deadline_ms.set(u64::MAX);
         self.late.set(false);
+    }
+
+    /// Runs a future unless the stage's time is over first; `None` then.
+    pub(super) async fn unless_expired<F: Future>(&self, future: F) -> Option<F::Output> {
+        let mut future = pin!(future);
+        poll_fn(|cx| match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if self.poll_expired(cx) => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        })
+        .await
     }
 
     /// Whether the stage's time is over; else the task is woken when it is.

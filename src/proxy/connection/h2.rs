@@ -153,13 +153,10 @@ async fn begin<'a, S: Stream>(
     io: &'a mut FrameIo<S>,
     conn: &Conn,
 ) -> Result<Connection<&'a mut FrameIo<S>, Bytes>, Ended> {
-    let mut handshake = pin!(worker.http2.handshake(io));
-    poll_fn(|cx| match handshake.as_mut().poll(cx) {
-        Poll::Ready(result) => Poll::Ready(result.map_err(Ended::Failed)),
-        Poll::Pending if conn.poll_expired(cx) => Poll::Ready(Err(Ended::Late(conn.stage()))),
-        Poll::Pending => Poll::Pending,
-    })
-    .await
+    match conn.unless_expired(worker.http2.handshake(io)).await {
+        Some(result) => result.map_err(Ended::Failed),
+        None => Err(Ended::Late(conn.stage())),
+    }
 }
 
 /// How a connection ended.
