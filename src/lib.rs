@@ -15,6 +15,7 @@ pub mod check;
 pub mod cli;
 pub mod drill;
 pub mod explain;
+pub mod http1;
 pub mod ir;
 pub mod lifecycle;
 pub mod nearby;

@@ -55,13 +55,14 @@ const SOURCE: [&str; 9] = [
     "telemetry",
 ];
 
-const EVERYTHING: [&str; 22] = [
+const EVERYTHING: [&str; 23] = [
     "admin",
     "api",
     "app",
     "check",
     "drill",
     "explain",
+    "http1",
     "ir",
     "lifecycle",
     "nearby",
@@ -81,22 +82,23 @@ const EVERYTHING: [&str; 22] = [
 ];
 
 /// The order of the layers.
-const LAYERS: [Layer; 24] = [
+const LAYERS: [Layer; 25] = [
     layer("socket", &[]),
     layer("drill", &[]),
+    pure("http1", &[]),
     pure("nearby", &[]),
     pure("ir", &[]),
     pure("api", &["nearby"]).kubernetes(),
     pure("routing", &["ir", "nearby"]),
     layer("lifecycle", &[]),
     layer("telemetry", &[]),
-    layer("upstream", &["ir", "lifecycle", "telemetry"]),
+    layer("upstream", &["http1", "ir", "lifecycle", "telemetry"]),
     // The contract between sources and publisher.
     layer("source", &["ir"]),
     layer("publish", &["ir", "lifecycle", "routing", "source", "telemetry", "upstream"]),
     // Plain values; of `api` the forms of sizes and durations.
     layer("settings", &["api"]),
-    layer("proxy", &["ir", "lifecycle", "publish", "routing", "settings", "socket", "telemetry", "upstream"]),
+    layer("proxy", &["http1", "ir", "lifecycle", "publish", "routing", "settings", "socket", "telemetry", "upstream"]),
     pure("source::endpoints", &TRANSLATION).kubernetes(),
     pure("source::index", &TRANSLATION).kubernetes(),
     pure("source::secrets", &TRANSLATION).kubernetes(),

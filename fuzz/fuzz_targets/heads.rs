@@ -3,7 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use lockgate::proxy::raw::{Body, Chunks, Limits, Scan};
+use lockgate::http1::Chunks;
+use lockgate::proxy::raw::{Body, Limits, Scan};
 
 const LIMITS: Limits = Limits { bytes: 4096, fields: 32, target: 1024 };
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Response, StatusCode};
 use hyper::body::Body as _;
 
 use super::Worker;
@@ -23,9 +23,7 @@ use crate::ir::{self, RetryOn};
 use crate::publish::{RuleRuntime, RuleState, Target};
 use crate::routing::Found;
 use crate::telemetry::metrics::{Refusal, RetryReason};
-use crate::upstream::pool::{
-    AcquireError, BodyError, EndpointPool, Link, LocalCluster, Received, SendError, Switching,
-};
+use crate::upstream::pool::{AcquireError, BodyError, EndpointPool, Link, LocalCluster, Received, SendError};
 use crate::upstream::{Cluster, Load};
 
 /// How many endpoints are tried when connecting fails, whatever the rule says: nothing was sent to the others.
@@ -105,10 +103,9 @@ struct Attempts<'a> {
     state: &'a RuleState,
     cluster: &'a Arc<Cluster>,
     local: Rc<LocalCluster<RequestBody>>,
-    /// The next attempt's request; gone once it has been sent.
-    request: Option<Request<RequestBody>>,
-    /// A copy of the head for requests that may be sent again.
-    copy: Option<http::request::Parts>,
+    head: http::request::Parts,
+    /// Gone once something of it has been sent.
+    body: Option<RequestBody>,
     /// Whether it may be sent again when an endpoint may have acted on it.
     may_repeat: bool,
     upload: Option<Rc<Upload>>,
@@ -148,9 +145,6 @@ impl<'a> Attempts<'a> {
         // rule's leave what is idempotent.
         let may_repeat =
             !has_body && (parts.method.is_safe() || (rule.retry.is_some() && parts.method.is_idempotent()));
-        // An HTTP/2 endpoint can say that it did nothing with a request: then the method does not matter.
-        let may_be_refused = cluster.id.protocol() == ir::Protocol::H2c;
-        let copy = (may_repeat || may_be_refused).then(|| parts.clone());
         let upload = has_body.then(Rc::default);
         let body = match &upload {
             Some(upload) => RequestBody::streamed(body, Rc::clone(client), Rc::clone(upload), max_body, mirrors),
@@ -163,8 +157,8 @@ impl<'a> Attempts<'a> {
             state,
             cluster,
             local: worker.pools.cluster(cluster),
-            request: Some(Request::from_parts(parts, body)),
-            copy,
+            head: parts,
+            body: Some(body),
             may_repeat,
             upload,
             wanted,
@@ -205,26 +199,20 @@ impl<'a> Attempts<'a> {
                 Err(error) => return self.connect_failed(pool, error),
             },
         };
-        let Some(request) = self.request.take() else {
-            return Err(Failure::because(Refusal::Internal, "a request was to be sent twice"));
-        };
         let by_load = matches!(self.rule.load_balancing, ir::LoadBalancing::LeastRequest);
         let load = by_load.then(|| Load::new(&pool.endpoint));
-        let method = request.method().clone();
         let started = Instant::now();
         let reused = link.is_reused();
-        let switching = self.wanted.as_ref().and_then(|_| link.expect_switch());
-        let sent = self.conn.unless_expired(link.send(request)).await;
+        let sent = self.conn.unless_expired(link.send(&mut self.head, &mut self.body)).await;
         match sent {
             None => Err(Failure::because(Refusal::IdleTimeout, pool.endpoint.addr)),
             Some(Ok(response)) => {
                 self.cluster.metrics.record(self.worker.index, started.elapsed());
                 self.conn.touch();
-                self.answered(pool, link, load, &method, (response, switching)).await
+                self.answered(pool, link, load, response).await
             }
             // It was never begun, so any method may be tried again.
-            Some(Err(SendError::Unsent(request, error))) => {
-                self.request = Some(*request);
+            Some(Err(SendError::Unsent(error))) => {
                 if reused {
                     return Ok(Attempt::Again(RetryReason::StaleConnection));
                 }
@@ -232,14 +220,14 @@ impl<'a> Attempts<'a> {
                 self.cluster.metrics.connect_failed(self.worker.index);
                 self.connect_failed(pool, AcquireError::Connect(std::io::Error::other(error)))
             }
-            Some(Err(SendError::Unprocessed { body, is_leaving, error })) => {
+            Some(Err(SendError::Unprocessed { is_leaving, error })) => {
                 drop((link, load));
-                self.unprocessed(pool, body, is_leaving, &error).await
+                self.unprocessed(pool, is_leaving, &error).await
             }
             Some(Err(SendError::Invalid(error))) => Err(self.upload_failure().unwrap_or_else(|| {
                 Failure::because(Refusal::UpstreamInvalid, format!("{}: {error}", pool.endpoint.addr))
             })),
-            Some(Err(SendError::Broken(error))) => self.broken(pool, reused, &method, &error),
+            Some(Err(SendError::Broken(error))) => self.broken(pool, reused, &error),
         }
     }
 
@@ -268,12 +256,12 @@ impl<'a> Attempts<'a> {
         &mut self,
         pool: &EndpointPool<RequestBody>,
         reused: bool,
-        method: &Method,
         error: &BodyError,
     ) -> Result<Attempt, Failure> {
         if let Some(failure) = self.upload_failure() {
             return Err(failure);
         }
+        let method = &self.head.method;
         let by_default = method.is_safe() && !self.resent;
         // The backend may have done what was asked: only what can be done twice is asked twice (RFC 9110, section 9.2.2).
         let wanted = self.rule.retry.as_ref().filter(|_| !by_default && method.is_idempotent());
@@ -291,11 +279,10 @@ impl<'a> Attempts<'a> {
         Err(Failure::because(Refusal::UpstreamReset, format!("{}: {error}", pool.endpoint.addr)))
     }
 
-    /// The endpoint did nothing with the request; `body` is its body, if none of it was sent.
+    /// The endpoint did nothing with the request.
     async fn unprocessed(
         &mut self,
         pool: &EndpointPool<RequestBody>,
-        body: Option<RequestBody>,
         is_leaving: bool,
         error: &BodyError,
     ) -> Result<Attempt, Failure> {
@@ -304,11 +291,9 @@ impl<'a> Attempts<'a> {
         }
         self.refused += 1;
         let most = if is_leaving { MAX_LATE } else { MAX_REFUSED };
-        let body = if self.upload.is_some() { body } else { Some(RequestBody::empty()) };
-        let Some((parts, body)) = self.copy.as_ref().zip(body).filter(|_| self.refused < most) else {
+        if self.body.is_none() || self.refused >= most {
             return Err(Failure::because(Refusal::UpstreamReset, format!("{}: {error}", pool.endpoint.addr)));
-        };
-        self.request = Some(Request::from_parts(parts.clone(), body));
+        }
         if is_leaving {
             return Ok(Attempt::Again(RetryReason::Refused));
         }
@@ -338,11 +323,12 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// Makes the request again from its copy; false when it may not be repeated.
+    /// Makes the request ready to be sent again; false when it may not be repeated.
     fn rearm(&mut self) -> bool {
-        let Some(parts) = self.copy.as_ref().filter(|_| self.may_repeat) else { return false };
-        self.request = Some(Request::from_parts(parts.clone(), RequestBody::empty()));
-        true
+        if self.may_repeat {
+            self.body = Some(RequestBody::empty());
+        }
+        self.may_repeat
     }
 
     async fn answered(
@@ -350,16 +336,18 @@ impl<'a> Attempts<'a> {
         pool: &Rc<EndpointPool<RequestBody>>,
         link: Link<RequestBody>,
         load: Option<Load>,
-        method: &Method,
-        (response, switching): (Response<Received>, Option<Switching>),
+        response: Response<Received>,
     ) -> Result<Attempt, Failure> {
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            return self.switched(pool, load, response, switching);
+            return self.switched(pool, &link, load, response);
         }
-        if let Err(ambiguity) = head::judge_framing(response.headers()) {
+        // Connections of HTTP/1.1 refuse such answers themselves.
+        if let Received::H2(_) = response.body()
+            && let Err(ambiguity) = head::judge_framing(response.headers())
+        {
             return Err(Failure::because(Refusal::UpstreamInvalid, format!("{}: {ambiguity}", pool.endpoint.addr)));
         }
-        if let Some(backoff) = self.retry_on_status(response.status().as_u16(), method) {
+        if let Some(backoff) = self.retry_on_status(response.status().as_u16()) {
             self.pass_over(pool);
             drop((response, link, load));
             tokio::time::sleep(backoff).await;
@@ -375,8 +363,8 @@ impl<'a> Attempts<'a> {
             load,
         };
         // An answer that can have no body may still come with an end of its own.
-        let is_bodiless =
-            *method == Method::HEAD || matches!(parts.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+        let is_bodiless = self.head.method == Method::HEAD
+            || matches!(parts.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
         let body = if is_bodiless || download.incoming.is_end_stream() {
             download.finish(self.worker.watchdog.now_ms());
             ResponseBody::full(Bytes::new())
@@ -390,25 +378,28 @@ impl<'a> Attempts<'a> {
     fn switched(
         &self,
         pool: &EndpointPool<RequestBody>,
+        link: &Link<RequestBody>,
         load: Option<Load>,
         response: Response<Received>,
-        switching: Option<Switching>,
     ) -> Result<Attempt, Failure> {
         let agreed = self.wanted.as_ref().and_then(|wanted| wanted.agreed(&response));
-        let Some((protocol, switching)) = agreed.zip(switching) else {
+        let Some((protocol, backend)) = agreed.zip(link.switch()) else {
             // What follows would be bytes of no known meaning (RFC 9110, section 15.2.2).
             let detail = format!("{}: 101 to what nobody asked for", pool.endpoint.addr);
             return Err(Failure::because(Refusal::UpstreamInvalid, detail));
         };
         let silence = Silence { whole: self.rule.timeouts.tunnel, half: self.rule.timeouts.idle };
-        let body = ResponseBody::tunnel(Agreed { switching, protocol, load, silence });
+        let body = ResponseBody::tunnel(Agreed { backend, protocol, load, silence });
         Ok(Attempt::Answered(response.map(|_| body)))
     }
 
     /// How long to wait before the request is sent again because of its answer; `None` to pass the answer on.
-    fn retry_on_status(&mut self, status: u16, method: &Method) -> Option<Duration> {
+    fn retry_on_status(&mut self, status: u16) -> Option<Duration> {
         let retry = self.rule.retry.as_ref()?;
-        if self.retries >= retry.attempts || !method.is_idempotent() || !retry.on.contains(&RetryOn::Status(status)) {
+        if self.retries >= retry.attempts
+            || !self.head.method.is_idempotent()
+            || !retry.on.contains(&RetryOn::Status(status))
+        {
             return None;
         }
         if !self.state.withdraw_retry(self.worker.index) {

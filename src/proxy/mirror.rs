@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::Response;
 use http_body_util::BodyExt as _;
 use hyper::body::Body;
 
@@ -163,7 +163,7 @@ async fn deliver(worker: &Worker, cluster: &Arc<Cluster>, parts: http::request::
     let Some(pool) = worker.mirrors.choose(&local, &LoadBalancing::RoundRobin, &[]) else {
         return MirrorOutcome::NoEndpoints;
     };
-    let mut request = Request::from_parts(parts, RequestBody::full(body));
+    let (mut head, mut body) = (parts, Some(RequestBody::full(body)));
     loop {
         let now = worker.watchdog.now_ms();
         let mut link = match pool.take_idle(now) {
@@ -176,7 +176,7 @@ async fn deliver(worker: &Worker, cluster: &Arc<Cluster>, parts: http::request::
                 }
             },
         };
-        match link.send(request).await {
+        match link.send(&mut head, &mut body).await {
             Ok(response) => {
                 if discard(response).await {
                     pool.give_back(link, worker.watchdog.now_ms(), &LIMITS);
@@ -184,7 +184,7 @@ async fn deliver(worker: &Worker, cluster: &Arc<Cluster>, parts: http::request::
                 return MirrorOutcome::Answered;
             }
             // Closed while nobody used it, and nothing was sent.
-            Err(SendError::Unsent(unsent, _)) if link.is_reused() => request = *unsent,
+            Err(SendError::Unsent(_)) if link.is_reused() => {}
             Err(_) => return MirrorOutcome::Failed,
         }
     }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::error::Failure;
 use super::io::ClientIo;
@@ -78,12 +78,9 @@ async fn join(
         }
     }
     let permit = service::place(worker, rule, runtime, None).await?;
-    let (switched, load) = connect(worker, rule, runtime).await?;
-    let (sender, switching) = oneshot::channel();
-    // The receiver is here.
-    let _ = sender.send(switched);
+    let (backend, load) = connect(worker, rule, runtime).await?;
     let silence = Silence { whole: rule.timeouts.tunnel, half: rule.timeouts.idle };
-    Ok((Agreed { switching, protocol: PROTOCOL.into(), load, silence }, permit))
+    Ok((Agreed { backend, protocol: PROTOCOL.into(), load, silence }, permit))
 }
 
 /// A connection to an endpoint of one of the rule's backends; where one cannot be connected to, to another.

@@ -5,12 +5,10 @@
 //! nobody can say afterwards where a message ends. Here such heads are refused, and so is everything that hyper would
 //! not read at all: what passes is read by hyper in the one way that there is.
 
-mod chunks;
-
 use http::Uri;
 use memchr::memchr;
 
-pub use self::chunks::Chunks;
+use crate::http1::{Malformed, is_control, is_token};
 use crate::telemetry::metrics::Refusal;
 
 /// The longest target that hyper reads.
@@ -65,6 +63,12 @@ pub struct Fault {
 impl Fault {
     fn bad(detail: &'static str) -> Self {
         Self { reason: Refusal::BadRequest, detail }
+    }
+}
+
+impl From<Malformed> for Fault {
+    fn from(Malformed(detail): Malformed) -> Self {
+        Self::bad(detail)
     }
 }
 
@@ -261,22 +265,6 @@ fn judge_target(target: &[u8]) -> Result<(), Fault> {
     }
 }
 
-/// RFC 9110, section 5.6.2.
-const TOKEN: [bool; 256] = {
-    let mut token = [false; 256];
-    let mut byte = 0x21_u8;
-    while byte < 0x7f {
-        token[byte as usize] = byte.is_ascii_alphanumeric()
-            || matches!(byte, b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~');
-        byte += 1;
-    }
-    token
-};
-
-fn is_token(byte: u8) -> bool {
-    TOKEN[byte as usize]
-}
-
 /// The token that a line begins with.
 fn token(line: &[u8]) -> &[u8] {
     let len = line.iter().position(|&byte| !is_token(byte)).unwrap_or(line.len());
@@ -289,10 +277,6 @@ fn trim(mut value: &[u8]) -> &[u8] {
         value = rest;
     }
     value
-}
-
-fn is_control(byte: u8) -> bool {
-    (byte < 0x20 && byte != b'\t') || byte == 0x7f
 }
 
 /// How many bytes are control characters other than tabs.

@@ -17,8 +17,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::connection::Client;
 use super::io::{ClientIo, Stream};
-use super::raw::{Body, Chunks, Fault, Head, Limits, Scan};
+use super::raw::{Body, Fault, Head, Limits, Scan};
 use super::watchdog::Stage;
+use crate::http1::Chunks;
 use crate::telemetry::metrics::Refusal;
 
 /// Stands in for a head that is refused.
@@ -33,6 +34,8 @@ pub(super) struct Screened {
     judged: Cell<Option<Judged>>,
     /// Bytes wait until it is known whether they are HTTP.
     holding: Cell<bool>,
+    /// Nothing of a request has come since the last one's end.
+    between: Cell<bool>,
     /// Why the request that is served is refused.
     fault: Cell<Option<Fault>>,
 }
@@ -62,6 +65,11 @@ impl Screened {
     /// Why the request is refused.
     pub(super) fn fault(&self) -> Option<Fault> {
         self.fault.take()
+    }
+
+    /// Whether nothing of a request has come since the last one's end, when hyper last asked.
+    pub(super) fn is_between(&self) -> bool {
+        self.between.get()
     }
 
     /// Whether bytes were held back during an exchange that is over.
@@ -111,7 +119,7 @@ impl Rest {
                 *left -= taken as u64;
                 Ok(taken)
             }
-            Self::Chunked(chunks) => chunks.advance(bytes),
+            Self::Chunked(chunks) => Ok(chunks.advance(bytes)?),
         }
     }
 
@@ -179,7 +187,10 @@ impl<S: Stream> Screen<S> {
             }
         }
         let before = buf.filled().len();
-        if !ready!(self.poll_fill(cx, buf, before))? {
+        self.client.screened.between.set(self.held.is_empty());
+        let more = ready!(self.poll_fill(cx, buf, before));
+        self.client.screened.between.set(false);
+        if !more? {
             return Poll::Ready(Some(Ok(())));
         }
         if !self.held.is_empty() {
@@ -302,6 +313,7 @@ fn broken(fault: Fault) -> io::Error {
 impl<S: Stream> AsyncRead for Screen<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        this.client.screened.between.set(false);
         loop {
             match this.state {
                 State::Head => {

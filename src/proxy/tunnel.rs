@@ -23,7 +23,7 @@ use super::watchdog::Conn;
 use crate::lifecycle::RequestGuard;
 use crate::telemetry::metrics::Refusal;
 use crate::upstream::Load;
-use crate::upstream::pool::Switching;
+use crate::upstream::pool::Switched;
 
 /// Bytes that a tunnel reads at a time, and keeps at most for each of its ends.
 pub(super) const BUFFER: usize = 32 << 10;
@@ -31,7 +31,7 @@ pub(super) const BUFFER: usize = 32 << 10;
 /// What a request and its backend have agreed on.
 pub(super) struct Agreed {
     /// The backend's side.
-    pub switching: Switching,
+    pub backend: Switched,
     /// The protocol, as the client named it.
     pub protocol: Arc<str>,
     /// The tunnel's part in its endpoint's load, where that is counted.
@@ -46,7 +46,8 @@ pub(super) type Kept = (Option<RequestGuard>, Option<OwnedSemaphorePermit>);
 /// A tunnel that begins when the client's side is there. Dropped, it is cut.
 pub(super) struct Tunnel {
     worker: Rc<Worker>,
-    switching: Switching,
+    /// Until the tunnel begins.
+    backend: Option<Switched>,
     silence: Silence,
     _load: Option<Load>,
     _kept: Kept,
@@ -80,18 +81,15 @@ impl Tunnel {
     /// A tunnel of `worker`, counted from now on.
     pub(super) fn new(worker: &Rc<Worker>, agreed: Agreed, kept: Kept) -> Self {
         worker.metrics.tunnel_opened();
-        let Agreed { switching, silence, load, protocol: _ } = agreed;
-        Self { worker: Rc::clone(worker), switching, silence, _load: load, _kept: kept }
+        let Agreed { backend, silence, load, protocol: _ } = agreed;
+        Self { worker: Rc::clone(worker), backend: Some(backend), silence, _load: load, _kept: kept }
     }
 
     /// Carries bytes until both sides have ended, one breaks, or neither says anything. `early` is what the client sent
     /// ahead.
     pub(super) async fn run<C: Stream>(mut self, mut client: C, early: Bytes, conn: &Conn) {
-        let end = match conn.unless_expired(&mut self.switching).await {
-            Some(Ok(backend)) => join(&mut client, backend, early, conn, self.silence, &self.worker.scratch).await,
-            Some(Err(_)) => End::BackendBroke,
-            None => End::Idle,
-        };
+        let Some(backend) = self.backend.take() else { return };
+        let end = join(&mut client, backend, early, conn, self.silence, &self.worker.scratch).await;
         let refused = |reason| self.worker.metrics.refused(reason);
         match end {
             End::Done => return,

@@ -14,19 +14,21 @@ mod transport;
 
 use std::cell::{Cell, RefCell};
 use std::io;
+use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::Either;
-use http::{Request, Response};
+use http::Response;
+use http::request::Parts;
 use http_body::Body;
 
 use self::account::{Account, Purpose};
 pub use self::h2::{H2Body, keep_trailers};
 pub use self::received::Received;
-pub use self::switched::{Switched, Switching};
+pub use self::switched::Switched;
 use super::balance::{Random, choose};
 use super::{Cluster, Endpoint, Endpoints};
 use crate::ir::{LoadBalancing, Protocol, UpstreamLimits};
@@ -65,11 +67,13 @@ struct LocalEndpoints<B> {
 pub struct EndpointPool<B> {
     /// What all workers share of the endpoint.
     pub endpoint: Arc<Endpoint>,
-    connections: Connections<B>,
+    connections: Connections,
+    /// Of the requests sent.
+    body: PhantomData<B>,
 }
 
-enum Connections<B> {
-    H1(h1::Connections<B>),
+enum Connections {
+    H1(h1::Connections),
     H2(Rc<h2::Connections>),
     /// None is kept: each is for one client.
     Opaque(Rc<Account>),
@@ -79,7 +83,7 @@ enum Connections<B> {
 /// cancels the request.
 pub enum Link<B> {
     /// A connection for this request alone.
-    H1(h1::Link<B>),
+    H1(h1::Link),
     /// A stream.
     H2(h2::Link<B>),
 }
@@ -101,13 +105,12 @@ pub enum AcquireError {
 
 /// Why a request got no answer.
 #[derive(Debug)]
-pub enum SendError<B> {
-    /// The connection had ended before: here is the request.
-    Unsent(Box<Request<B>>, BodyError),
-    /// The endpoint did nothing with it (RFC 9113, section 8.7), so that it may be sent again whatever its method.
+pub enum SendError {
+    /// The connection had ended before: nothing of it was sent.
+    Unsent(BodyError),
+    /// The endpoint did nothing with it (RFC 9113, section 8.7), so that it may be sent again whatever its method. Its body
+    /// is still there if none of it was sent.
     Unprocessed {
-        /// Its body, if none of it was sent.
-        body: Option<B>,
         /// The connection takes nothing more: another try is on another one.
         is_leaving: bool,
         /// What the endpoint said.
@@ -246,7 +249,7 @@ impl<B> EndpointPool<B> {
             Protocol::H2c => Connections::H2(Rc::new(h2::Connections::new(account))),
             Protocol::Opaque => Connections::Opaque(account),
         };
-        Self { endpoint, connections }
+        Self { endpoint, connections, body: PhantomData }
     }
 
     fn retire(&self) {
@@ -321,21 +324,24 @@ where
         }
     }
 
-    /// To be called before a request is sent that asks for another protocol: gives the connection once the endpoint has
-    /// agreed. `None` where it cannot change.
-    pub fn expect_switch(&mut self) -> Option<Switching> {
+    /// Takes the connection out of HTTP, once the endpoint has agreed to another protocol. `None` where it cannot change.
+    pub fn switch(&self) -> Option<Switched> {
         match self {
-            Self::H1(link) => Some(link.expect_switch()),
+            Self::H1(link) => link.switch(),
             Self::H2(_) => None,
         }
     }
 
-    /// Sends a request; then waits for the head of its answer. Dropped before, the future cancels the request.
-    pub fn send(&mut self, request: Request<B>) -> impl Future<Output = Result<Response<Received>, SendError<B>>> {
-        // Neither future holds the request, which is a large thing to carry about.
+    /// Sends a request; then waits for the head of its answer. Dropped before, the future cancels the request. Takes the
+    /// body only when something of it is sent.
+    pub fn send<'a>(
+        &'a mut self,
+        head: &'a mut Parts,
+        body: &'a mut Option<B>,
+    ) -> impl Future<Output = Result<Response<Received>, SendError>> {
         match self {
-            Self::H1(link) => Either::Left(link.send(request)),
-            Self::H2(link) => Either::Right(link.send(request)),
+            Self::H1(link) => Either::Left(link.send(head, body)),
+            Self::H2(link) => Either::Right(link.send(head, body)),
         }
     }
 }

@@ -1,5 +1,6 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use http::Request;
 use http_body_util::{Empty, Full};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::http1::Chunks;
 
 const LIMITS: Limits = Limits { bytes: 4096, fields: 16, target: 200 };
 

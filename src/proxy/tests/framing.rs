@@ -39,6 +39,14 @@ struct Bench {
 struct Answer {
     bytes: String,
     closes: bool,
+    /// Bytes sent at a time.
+    step: usize,
+}
+
+impl Answer {
+    fn ok() -> Self {
+        Self { bytes: OK.into(), closes: false, step: usize::MAX }
+    }
 }
 
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
@@ -54,7 +62,7 @@ impl Bench {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let seen = Arc::<Mutex<Vec<Seen>>>::default();
-        let answer = Arc::new(Mutex::new(Answer { bytes: OK.into(), closes: false }));
+        let answer = Arc::new(Mutex::new(Answer::ok()));
         let (record, answers) = (Arc::clone(&seen), Arc::clone(&answer));
         tokio::spawn(async move {
             let mut connection = 0;
@@ -79,6 +87,7 @@ async fn serve(
     seen: Arc<Mutex<Vec<Seen>>>,
     answer: Arc<Mutex<Answer>>,
 ) -> Option<()> {
+    stream.set_nodelay(true).ok()?;
     let mut bytes = Vec::new();
     loop {
         let end = loop {
@@ -100,9 +109,15 @@ async fn serve(
         if let Some(seen) = seen.lock().get_mut(index) {
             seen.body = body;
         }
-        let Answer { bytes: text, closes } = answer.lock().clone();
+        let Answer { bytes: text, closes, step } = answer.lock().clone();
         let text = if head.starts_with("HEAD ") && text == OK { text.trim_end_matches("ok") } else { &text };
-        stream.write_all(text.as_bytes()).await.ok()?;
+        for piece in text.as_bytes().chunks(step) {
+            stream.write_all(piece).await.ok()?;
+            if step < text.len() {
+                // The gateway's turn: what has come by the time of a read is one piece.
+                tokio::time::sleep(Duration::from_micros(100)).await;
+            }
+        }
         if closes {
             return None;
         }

@@ -1,56 +1,60 @@
 //! Connections that carry one request at a time: HTTP/1.1.
 
-mod socket;
+mod answer;
+mod head;
+mod upload;
+mod wire;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::io;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::Response;
 use http::header::{self, HeaderMap, HeaderValue};
-use http::{Request, Response};
+use http::request::Parts;
 use http_body::Body;
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
 use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
 
-use self::socket::{Patience, Socket};
-use super::account::{Account, Permit, Waiting, watch_peer};
-use super::switched::{Switched, Switching};
-use super::{AcquireError, BodyError, MAX_RESPONSE_HEAD, Received, SendError, millis, signed};
+pub(super) use self::answer::Answer;
+use self::wire::Wire;
+use super::account::{Account, Permit, Waiting};
+use super::switched::Switched;
+use super::{AcquireError, BodyError, Received, SendError, millis, signed};
 use crate::ir::UpstreamLimits;
 
-/// Header fields that an answer may have.
-const MAX_RESPONSE_HEADERS: usize = 128;
-
 /// One worker's connections to one endpoint that are not in use.
-pub(super) struct Connections<B> {
+pub(super) struct Connections {
     account: Rc<Account>,
-    idle: RefCell<Vec<Link<B>>>,
-    waiters: RefCell<VecDeque<oneshot::Sender<Link<B>>>>,
+    idle: RefCell<Vec<Link>>,
+    waiters: RefCell<VecDeque<oneshot::Sender<Link>>>,
     /// The endpoint has left: connections are closed instead of kept.
     retired: Cell<bool>,
 }
 
 /// A connection that is not in use, or is lent to one request.
-pub struct Link<B> {
-    send: http1::SendRequest<B>,
+pub struct Link {
+    wire: Rc<Wire>,
     opened_ms: u64,
     expires_ms: u64,
     /// Whether it carried a request before.
     pub(super) reused: bool,
-    exit: Rc<Exit>,
-    patience: Rc<Cell<Patience>>,
+    upload: Option<Uploading>,
 }
 
-/// Where the task of a connection leaves the socket when the endpoint has agreed to another protocol and somebody waits.
-type Exit = Cell<Option<oneshot::Sender<Switched>>>;
+/// A request's body that is still being sent while its answer is read. Dropped, it ends where it is.
+struct Uploading(AbortHandle);
 
-impl<B> Connections<B> {
+impl Drop for Uploading {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Connections {
     pub(super) fn new(account: Rc<Account>) -> Self {
         Self { account, idle: RefCell::default(), waiters: RefCell::default(), retired: Cell::new(false) }
     }
@@ -64,35 +68,33 @@ impl<B> Connections<B> {
     pub(super) fn drop_expired(&self, now_ms: u64) {
         let mut idle = self.idle.borrow_mut();
         let before = idle.len();
-        idle.retain(|link| link.expires_ms > now_ms && !link.send.is_closed());
+        idle.retain(|link| link.expires_ms > now_ms && link.wire.is_free());
         self.account.idle_changed(signed(idle.len()) - signed(before));
     }
 
     /// The most recently used connection that still works.
-    pub(super) fn take(&self, now_ms: u64) -> Option<Link<B>> {
+    pub(super) fn take(&self, now_ms: u64) -> Option<Link> {
         let mut idle = self.idle.borrow_mut();
         let before = idle.len();
         let mut found = None;
-        for i in (0..before).rev() {
-            let link = &idle[i];
-            if link.send.is_closed() || link.expires_ms <= now_ms {
-                idle.swap_remove(i);
-            } else if link.send.is_ready() {
-                found = Some(idle.remove(i));
+        while let Some(link) = idle.pop() {
+            if link.expires_ms > now_ms && link.wire.is_free() {
+                found = Some(link);
                 break;
             }
-            // Else hyper is still busy with the end of its last answer: it stays for a later request.
         }
         self.account.idle_changed(signed(idle.len()) - signed(before));
         found
     }
 
     /// Gives a connection back after an answer, to whoever waits for one, else to the list.
-    pub(super) fn give_back(&self, mut link: Link<B>, now_ms: u64, limits: &UpstreamLimits) {
+    pub(super) fn give_back(&self, mut link: Link, now_ms: u64, limits: &UpstreamLimits) {
         let lifetime_over = now_ms.saturating_sub(link.opened_ms) >= millis(limits.max_lifetime);
-        if self.retired.get() || link.send.is_closed() || lifetime_over {
+        let is_sent = link.upload.take().is_none_or(|upload| upload.0.is_finished());
+        if self.retired.get() || !is_sent || lifetime_over || !link.wire.is_free() {
             return;
         }
+        link.wire.rest();
         link.reused = true;
         link.expires_ms = now_ms.saturating_add(millis(limits.idle_timeout));
         while let Some(waiter) = self.waiters.borrow_mut().pop_front() {
@@ -110,25 +112,19 @@ impl<B> Connections<B> {
     }
 
     /// Has the next connection given back go to `waiter`, if nobody waited before.
-    fn queue(&self, waiter: oneshot::Sender<Link<B>>) {
+    fn queue(&self, waiter: oneshot::Sender<Link>) {
         let mut waiters = self.waiters.borrow_mut();
         waiters.retain(|waiter| !waiter.is_closed());
         waiters.push_back(waiter);
     }
-}
 
-impl<B> Connections<B>
-where
-    B: Body<Data = Bytes> + 'static,
-    B::Error: Into<BodyError>,
-{
     /// A new connection, or one that comes free while the endpoint has its most connections.
     pub(super) async fn connect(
         &self,
         limits: &UpstreamLimits,
         connect_timeout: Duration,
         now_ms: u64,
-    ) -> Result<Link<B>, AcquireError> {
+    ) -> Result<Link, AcquireError> {
         if let Some(permit) = Permit::take(&self.account, limits.max_connections) {
             return self.open(permit, limits, connect_timeout, now_ms).await;
         }
@@ -162,77 +158,43 @@ where
         limits: &UpstreamLimits,
         connect_timeout: Duration,
         now_ms: u64,
-    ) -> Result<Link<B>, AcquireError> {
-        let stream = self.account.connecting(connect_timeout, self.account.transport()).await?;
-        let patience = Rc::<Cell<Patience>>::default();
-        let socket = Socket { stream, patience: Rc::clone(&patience) };
-        let mut builder = http1::Builder::new();
-        builder.max_headers(MAX_RESPONSE_HEADERS).max_header_size(MAX_RESPONSE_HEAD);
-        let handshake = builder.handshake(TokioIo::new(socket)).await;
-        let (send, connection) = handshake.map_err(|e| AcquireError::Connect(io::Error::other(e)))?;
-        let exit = Rc::new(Exit::default());
-        tokio::task::spawn_local(drive(connection, permit, Rc::clone(&exit)));
+    ) -> Result<Link, AcquireError> {
+        let transport = self.account.connecting(connect_timeout, self.account.transport()).await?;
         let expires_ms = now_ms.saturating_add(millis(limits.idle_timeout));
-        Ok(Link { send, opened_ms: now_ms, expires_ms, reused: false, exit, patience })
+        let wire = Wire::new(transport, permit);
+        Ok(Link { wire, opened_ms: now_ms, expires_ms, reused: false, upload: None })
     }
 }
 
-/// Runs a connection to its end as HTTP, and lets go of its socket then, or hands it on.
-async fn drive<B>(mut connection: http1::Connection<TokioIo<Socket>, B>, permit: Permit, exit: Rc<Exit>)
-where
-    B: Body<Data = Bytes> + 'static,
-    B::Error: Into<BodyError>,
-{
-    // Not awaited, which would close the socket with the connection: hyper ends it at a 101, with nothing shut down.
-    if let Err(error) = poll_fn(|cx| Pin::new(&mut connection).poll(cx)).await {
-        tracing::debug!(%error, "upstream connection ended");
-        return;
+impl Link {
+    /// Takes the connection out of HTTP, once the endpoint has agreed to another protocol.
+    pub(super) fn switch(&self) -> Option<Switched> {
+        self.wire.switch()
     }
-    let Some(exit) = exit.take().filter(|exit| !exit.is_closed()) else { return };
-    let parts = connection.into_parts();
-    let Socket { stream, .. } = parts.io.into_inner();
-    // What goes on may be silent for long: the kernel finds out when the endpoint is gone.
-    if let Err(error) = watch_peer(stream.socket()) {
-        tracing::debug!(%error, "a tunnel's endpoint cannot be watched");
-    }
-    // Nobody waits any more: closed.
-    let _ = exit.send(Switched::new(stream, parts.read_buf, permit));
-}
 
-impl<B> Link<B> {
-    /// Has the connection's task hand the socket over once the endpoint has agreed to another protocol.
-    pub(super) fn expect_switch(&self) -> Switching {
-        let (sender, receiver) = oneshot::channel();
-        self.exit.set(Some(sender));
-        receiver
-    }
-}
-
-impl<B> Link<B>
-where
-    B: Body<Data = Bytes> + 'static,
-{
-    /// Sends a request; then waits for the head of its answer.
-    pub(super) fn send(
+    /// Sends a request; then waits for the head of its answer. Interim answers are not passed on.
+    pub(super) async fn send<B>(
         &mut self,
-        mut request: Request<B>,
-    ) -> impl Future<Output = Result<Response<Received>, SendError<B>>> {
-        join_cookies(request.headers_mut());
-        self.patience.set(Patience::NEW);
-        let patience = Rc::clone(&self.patience);
-        let answer = self.send.try_send_request(request);
-        async move {
-            let answer = answer.await;
-            patience.set(Patience::Endless);
-            match answer {
-                Ok(response) => Ok(response.map(Received::H1)),
-                Err(mut error) => Err(match error.take_message() {
-                    Some(request) => SendError::Unsent(Box::new(request), error.into_error().into()),
-                    None if error.error().is_parse() => SendError::Invalid(error.into_error().into()),
-                    None => SendError::Broken(error.into_error().into()),
-                }),
-            }
+        head: &mut Parts,
+        body: &mut Option<B>,
+    ) -> Result<Response<Received>, SendError>
+    where
+        B: Body<Data = Bytes> + Unpin + 'static,
+        B::Error: Into<BodyError>,
+    {
+        join_cookies(&mut head.headers);
+        let (response, rest) = self.wire.send(head, body).await?;
+        if let Some(mut upload) = rest {
+            // The answer has come first. Its client may read nothing of it before its request is sent.
+            let wire = Rc::clone(&self.wire);
+            let task = tokio::task::spawn_local(async move {
+                if poll_fn(|cx| wire.poll_upload(cx, &mut upload, &mut 0)).await.is_err() {
+                    wire.spoil();
+                }
+            });
+            self.upload = Some(Uploading(task.abort_handle()));
         }
+        Ok(response.map(Received::H1))
     }
 }
 

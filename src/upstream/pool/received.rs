@@ -5,14 +5,13 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 
-use super::{BodyError, h2};
+use super::{BodyError, h1, h2};
 
 /// An answer's body as it comes from an endpoint.
 pub enum Received {
     /// Over HTTP/1.1.
-    H1(Incoming),
+    H1(h1::Answer),
     /// Over HTTP/2.
     H2(h2::H2Body),
 }

@@ -6,7 +6,6 @@ use std::task::{Context, Poll};
 
 use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::oneshot;
 
 use super::account::Permit;
 use super::transport::Transport;
@@ -19,9 +18,6 @@ pub struct Switched {
     early: Bytes,
     _permit: Permit,
 }
-
-/// A connection that may become [`Switched`]. Resolves to an error where it has not: the answer was another, or it broke.
-pub type Switching = oneshot::Receiver<Switched>;
 
 impl Switched {
     /// A connection on which `early` has been read behind the 101.

@@ -7,7 +7,8 @@ use std::task::{Context, Poll, Waker, ready};
 use ::h2::client::ResponseFuture;
 use ::h2::{Reason, RecvStream, SendStream};
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response};
+use http::request::Parts;
+use http::{HeaderMap, Response};
 use http_body::{Body, Frame, SizeHint};
 use tokio::task::JoinHandle;
 
@@ -52,51 +53,47 @@ where
     B::Error: Into<BodyError>,
 {
     /// Sends a request; then waits for the head of its answer. Interim answers are not passed on.
-    pub(in super::super) fn send(
+    pub(in super::super) async fn send(
         &mut self,
-        request: Request<B>,
-    ) -> impl Future<Output = Result<Response<Received>, SendError<B>>> {
+        head: &Parts,
+        body: &mut Option<B>,
+    ) -> Result<Response<Received>, SendError> {
         let written = self.lease.connection.written.get();
-        let begun = self.begin(request);
-        async move {
-            match begun?.await {
-                Ok(response) => Ok(received(response)),
-                Err(error) => Err(self.failure(error, written).await),
-            }
+        match self.begin(head, body)?.await {
+            Ok(response) => Ok(received(response)),
+            Err(error) => Err(self.failure(error, written, body).await),
         }
     }
 
-    fn begin(&mut self, request: Request<B>) -> Result<ResponseFuture, SendError<B>> {
+    fn begin(&mut self, head: &Parts, body: &mut Option<B>) -> Result<ResponseFuture, SendError> {
         let mut handle = self.lease.connection.send.borrow().clone();
         // Never pending: that it would be only after a stream of this very handle.
         if let Poll::Ready(Err(error)) = handle.poll_ready(&mut Context::from_waker(Waker::noop())) {
             return Err(if error.is_go_away() && error.is_remote() {
-                SendError::Unprocessed { body: Some(request.into_body()), is_leaving: true, error: error.into() }
+                SendError::Unprocessed { is_leaving: true, error: error.into() }
             } else {
-                SendError::Unsent(Box::new(request), error.into())
+                SendError::Unsent(error.into())
             });
         }
-        let (parts, body) = request.into_parts();
-        let ends = body.is_end_stream();
-        let sent = handle.send_request(message::request(parts, &self.lease.connection.scheme), ends);
+        let ends = body.as_ref().is_none_or(Body::is_end_stream);
+        let sent = handle.send_request(message::request(head.clone(), &self.lease.connection.scheme), ends);
         let (answer, stream) = sent.map_err(|error| SendError::Broken(error.into()))?;
-        if !ends {
+        if let Some(body) = body.take_if(|_| !ends) {
             self.upload = Some(Upload(tokio::task::spawn_local(upload(body, stream))));
         }
         Ok(answer)
     }
 
     /// What an error says of the request, of which nothing was written when the socket had taken `written` bytes.
-    async fn failure(&mut self, error: ::h2::Error, written: u64) -> SendError<B> {
+    async fn failure(&mut self, error: ::h2::Error, written: u64, body: &mut Option<B>) -> SendError {
         let is_leaving = (error.is_remote() && error.is_go_away())
             || (error.is_io() && self.lease.connection.written.get() == written);
         let is_refused = error.is_remote() && error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM);
         if is_leaving || is_refused {
-            let body = match self.upload.take() {
-                Some(upload) => upload.reclaim().await,
-                None => None,
-            };
-            return SendError::Unprocessed { body, is_leaving, error: error.into() };
+            if let Some(upload) = self.upload.take() {
+                *body = upload.reclaim().await;
+            }
+            return SendError::Unprocessed { is_leaving, error: error.into() };
         }
         if error.is_library() && error.is_reset() {
             return SendError::Invalid(error.into());

@@ -1,0 +1,205 @@
+//! Heads of messages as bytes: a request's as it is sent, an answer's as it is read (RFC 9112, sections 2 to 6).
+
+use std::mem::MaybeUninit;
+
+use bytes::Bytes;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::request::Parts;
+use http::{Method, Response, StatusCode, Version};
+use hyper::ext::ReasonPhrase;
+
+use crate::upstream::pool::MAX_RESPONSE_HEAD;
+
+/// Header fields that an answer may have.
+const MAX_FIELDS: usize = 128;
+
+/// Where a request's body ends, as its head says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Length {
+    /// There is none.
+    None,
+    /// So many bytes.
+    Known(u64),
+    /// A chunk says.
+    Chunked,
+}
+
+/// Where an answer's body ends (RFC 9112, section 6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Framing {
+    /// Behind so many bytes.
+    Length(u64),
+    /// Where a chunk says.
+    Chunked,
+    /// Where the connection ends.
+    Close,
+}
+
+/// An answer's head.
+pub(super) struct Head {
+    /// What it says.
+    pub response: Response<()>,
+    /// What follows it.
+    pub framing: Framing,
+    /// Whether the connection can carry another request.
+    pub keep_alive: bool,
+}
+
+/// What bytes are, read as the beginning of an answer.
+pub(super) enum Parsed {
+    /// Not enough of it has come.
+    Partial,
+    /// The head of an interim answer other than 101, of so many bytes.
+    Interim(usize),
+    /// A head of so many bytes.
+    Head(usize, Head),
+}
+
+/// Writes a request's head. What says where its body ends is `length`'s and not the fields'.
+pub(super) fn encode(head: &Parts, length: Length, out: &mut Vec<u8>) {
+    out.extend_from_slice(head.method.as_str().as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(head.uri.path_and_query().map_or("/", |target| target.as_str()).as_bytes());
+    out.extend_from_slice(b" HTTP/1.1\r\n");
+    let mut had_length = false;
+    for (name, value) in &head.headers {
+        if name == header::CONTENT_LENGTH {
+            had_length = true;
+        } else if name != header::TRANSFER_ENCODING {
+            field(out, name.as_str(), value.as_bytes());
+        }
+    }
+    match length {
+        // Said of no body, where the client said it.
+        Length::None if had_length => out.extend_from_slice(b"content-length: 0\r\n"),
+        Length::None => {}
+        Length::Known(length) => field(out, "content-length", decimal(&mut [0; 20], length)),
+        Length::Chunked => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Writes one field's line.
+pub(super) fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn decimal(digits: &mut [u8; 20], mut number: u64) -> &[u8] {
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + u8::try_from(number % 10).unwrap_or_default();
+        number /= 10;
+        if number == 0 {
+            return &digits[at..];
+        }
+    }
+}
+
+/// Reads the head of an answer to a request of `method`.
+pub(super) fn parse(bytes: &[u8], method: &Method) -> Result<Parsed, &'static str> {
+    let mut fields = [const { MaybeUninit::uninit() }; MAX_FIELDS];
+    let mut answer = httparse::Response::new(&mut []);
+    let parser = httparse::ParserConfig::default();
+    let len = match parser.parse_response_with_uninit_headers(&mut answer, bytes, &mut fields) {
+        Ok(httparse::Status::Complete(len)) if len <= MAX_RESPONSE_HEAD => len,
+        Ok(httparse::Status::Partial) if bytes.len() < MAX_RESPONSE_HEAD => return Ok(Parsed::Partial),
+        Ok(_) => return Err("the head is too large"),
+        Err(httparse::Error::TooManyHeaders) => return Err("there are too many header fields"),
+        Err(_) => return Err("the head cannot be read"),
+    };
+    let (Some(code), Some(version)) = (answer.code, answer.version) else { return Err("there is no status") };
+    let status = StatusCode::from_u16(code).map_err(|_| "the status is none")?;
+    if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
+        return Ok(Parsed::Interim(len));
+    }
+    // A copy of its own: the fields share it, and the connection's buffer stays free for what comes.
+    let head = Bytes::copy_from_slice(&bytes[..len]);
+    let part = |slice: &[u8]| {
+        let from = slice.as_ptr() as usize - bytes.as_ptr() as usize;
+        head.slice(from..from + slice.len())
+    };
+    let mut headers = HeaderMap::with_capacity(answer.headers.len() + ADDED);
+    for field in answer.headers.iter() {
+        let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| "a field's name is none")?;
+        let value = HeaderValue::from_maybe_shared(part(field.value)).map_err(|_| "a field's value is none")?;
+        headers.try_append(name, value).map_err(|_| "there are too many header fields")?;
+    }
+    let version = if version == 0 { Version::HTTP_10 } else { Version::HTTP_11 };
+    let framing = framing(status, version, &headers, method)?;
+    let mut response = Response::new(());
+    *response.status_mut() = status;
+    *response.version_mut() = version;
+    let reason = answer.reason.unwrap_or("");
+    if status.canonical_reason() != Some(reason)
+        && let Ok(reason) = ReasonPhrase::try_from(Bytes::copy_from_slice(reason.as_bytes()))
+    {
+        response.extensions_mut().insert(reason);
+    }
+    let keep_alive = framing != Framing::Close && keeps_alive(version, &headers);
+    *response.headers_mut() = headers;
+    Ok(Parsed::Head(len, Head { response, framing, keep_alive }))
+}
+
+/// Fields that are added to an answer on its way to the client.
+const ADDED: usize = 2;
+
+/// Refuses answers whose end readers may see in different places, too.
+fn framing(
+    status: StatusCode,
+    version: Version,
+    headers: &HeaderMap,
+    method: &Method,
+) -> Result<Framing, &'static str> {
+    let framing = said(version, headers)?;
+    let has_none = *method == Method::HEAD
+        || matches!(status, StatusCode::SWITCHING_PROTOCOLS | StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    Ok(if has_none { Framing::Length(0) } else { framing })
+}
+
+fn said(version: Version, headers: &HeaderMap) -> Result<Framing, &'static str> {
+    let only = |name| {
+        let mut values = headers.get_all(name).iter();
+        (values.next().map(HeaderValue::as_bytes), values.next().is_some())
+    };
+    match (only(header::TRANSFER_ENCODING), only(header::CONTENT_LENGTH)) {
+        ((None, _), (None, _)) => Ok(Framing::Close),
+        ((None, _), (Some(length), false)) => match std::str::from_utf8(length).map(str::parse) {
+            Ok(Ok(length)) if headers[header::CONTENT_LENGTH].as_bytes().iter().all(u8::is_ascii_digit) => {
+                Ok(Framing::Length(length))
+            }
+            _ => Err("Content-Length is no number"),
+        },
+        ((None, _), (Some(_), true)) => Err("more than one Content-Length"),
+        ((Some(_), _), (Some(_), _)) => Err("both Transfer-Encoding and Content-Length"),
+        ((Some(_), _), _) if version == Version::HTTP_10 => Err("HTTP/1.0 has no Transfer-Encoding"),
+        ((Some(coding), false), (None, _)) if coding.eq_ignore_ascii_case(b"chunked") => Ok(Framing::Chunked),
+        ((Some(_), _), (None, _)) => Err("Transfer-Encoding is not chunked alone"),
+    }
+}
+
+/// RFC 9112, section 9.3.
+fn keeps_alive(version: Version, headers: &HeaderMap) -> bool {
+    let mut options =
+        headers.get_all(header::CONNECTION).iter().flat_map(|value| value.as_bytes().split(|b| *b == b','));
+    let mut says = |option: &[u8]| options.any(|one| one.trim_ascii().eq_ignore_ascii_case(option));
+    if version == Version::HTTP_10 { says(b"keep-alive") } else { !says(b"close") }
+}
+
+/// Reads the trailer fields of a body of chunks, with the empty line at their end.
+pub(super) fn parse_trailers(bytes: &[u8]) -> Result<HeaderMap, &'static str> {
+    let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
+    let Ok(httparse::Status::Complete((_, fields))) = httparse::parse_headers(bytes, &mut fields) else {
+        return Err("the trailer cannot be read");
+    };
+    let mut trailers = HeaderMap::with_capacity(fields.len());
+    for field in fields {
+        let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| "a field's name is none")?;
+        let value = HeaderValue::from_bytes(field.value).map_err(|_| "a field's value is none")?;
+        trailers.append(name, value);
+    }
+    Ok(trailers)
+}
