@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use tokio::net::TcpStream;
 
 pub(super) use self::date::Date;
@@ -189,7 +190,7 @@ pub(super) async fn serve_tls(worker: Rc<Worker>, stream: TcpStream, peer: Peer,
             if is_h2 {
                 Box::pin(h2::serve(worker, stream, client)).await;
             } else {
-                h1::serve(worker, stream, client).await;
+                h1::serve(worker, Bytes::new(), stream, client).await;
             }
         }
         Some(Accepted::Passed(stream, passed)) => Box::pin(passthrough::serve(&worker, stream, passed)).await,
@@ -202,7 +203,7 @@ pub(super) async fn serve_tls(worker: Rc<Worker>, stream: TcpStream, peer: Peer,
 pub(super) async fn serve(worker: Rc<Worker>, mut stream: TcpStream, peer: Peer, local: Local, counted: Counted) {
     let client = Rc::new(Client::new(&worker, peer, local, None));
     match sniff::first(&mut stream, client.conn()).await {
-        First::Http1(bytes) => h1::serve(worker, Replayed::new(bytes, stream), client).await,
+        First::Http1(bytes) => h1::serve(worker, bytes, stream, client).await,
         // In a box, for connections of HTTP/1.1 are not to pay for what they do not use.
         First::Http2(bytes) => Box::pin(h2::serve(worker, Replayed::new(bytes, stream), client)).await,
         First::Slow => worker.metrics.refused(Refusal::HeaderTimeout),

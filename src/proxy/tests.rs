@@ -6,6 +6,7 @@ mod framing;
 mod h2c;
 mod harness;
 mod http2;
+mod idle;
 mod mirrors;
 mod preview;
 mod proxy_protocol;

@@ -22,6 +22,11 @@ use crate::routing::RuleKey;
 /// Time between two sweeps: how late a deadline may be noticed.
 pub(super) const SWEEP: Duration = Duration::from_millis(100);
 
+/// How long a connection may be idle before it gives up what it needs for the next request.
+const WARM: Duration = Duration::from_secs(1);
+/// How many idle connections of a worker may keep it at all.
+const MOST_WARM: usize = 64;
+
 /// What a connection is doing. Decides which time limit holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
@@ -60,7 +65,20 @@ pub(super) struct Conn {
     protocol: Cell<&'static str>,
     /// Whether to wake the task when the gateway begins to leave.
     waits_for_leave: Cell<bool>,
-    clock: Rc<Cell<u64>>,
+    /// Idle, and ready for the next request at once.
+    warm: Cell<bool>,
+    /// To give up what it needs for the next request.
+    to_park: Cell<bool>,
+    /// Written bytes may be on their way to the socket.
+    unflushed: Cell<bool>,
+    shared: Rc<Shared>,
+}
+
+/// What the connections of a worker share.
+#[derive(Default)]
+struct Shared {
+    clock: Cell<u64>,
+    warm: Cell<usize>,
 }
 
 /// What people are told of a tunnel.
@@ -81,7 +99,7 @@ pub(super) struct StageLimits {
 /// All client connections of one worker, and its clock.
 pub(super) struct Watchdog {
     started: Instant,
-    clock: Rc<Cell<u64>>,
+    shared: Rc<Shared>,
     conns: RefCell<Slab<Rc<Conn>>>,
     wanted: Notify,
 }
@@ -98,7 +116,7 @@ impl Watchdog {
     pub(super) fn new() -> Rc<Self> {
         Rc::new(Self {
             started: Instant::now(),
-            clock: Rc::default(),
+            shared: Rc::default(),
             conns: RefCell::default(),
             wanted: Notify::new(),
         })
@@ -106,13 +124,13 @@ impl Watchdog {
 
     /// The worker's clock in milliseconds. It moves with each sweep while there are connections.
     pub(super) fn now_ms(&self) -> u64 {
-        self.clock.get()
+        self.shared.clock.get()
     }
 
     /// Reads the real clock; called where there may have been no sweep for long.
     pub(super) fn tick(&self) -> u64 {
         let now = millis(self.started.elapsed());
-        self.clock.set(now);
+        self.shared.clock.set(now);
         now
     }
 
@@ -139,7 +157,10 @@ impl Watchdog {
             limits,
             protocol: Cell::new("http/1.1"),
             waits_for_leave: Cell::new(false),
-            clock: Rc::clone(&self.clock),
+            warm: Cell::new(false),
+            to_park: Cell::new(false),
+            unflushed: Cell::new(false),
+            shared: Rc::clone(&self.shared),
         });
         let key = conns.insert(Rc::clone(&conn));
         Watched { conn, watchdog: Rc::clone(self), key }
@@ -187,6 +208,10 @@ impl Watchdog {
             } else if leaving && conn.waits_for_leave.take() {
                 conn.wake();
             }
+            if conn.warm.get() && now.saturating_sub(conn.since_ms.get()) >= millis(WARM) && !conn.to_park.replace(true)
+            {
+                conn.wake();
+            }
             if now >= conn.deadline_ms.get() && !conn.late.replace(true) {
                 conn.wake();
             }
@@ -203,6 +228,7 @@ impl Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
+        self.conn.cool();
         self.watchdog.conns.borrow_mut().try_remove(self.key);
     }
 }
@@ -217,7 +243,7 @@ impl Conn {
     pub(super) fn wrote(&self, bytes: usize) {
         self.bytes.set(self.bytes.get() + bytes as u64);
         if self.stage.get() == Stage::Exchange {
-            self.since_ms.set(self.clock.get());
+            self.since_ms.set(self.shared.clock.get());
         }
     }
 
@@ -230,8 +256,11 @@ impl Conn {
     /// Notes that bytes came from the client, or in an exchange from a backend.
     pub(super) fn touch(&self) {
         match self.stage.get() {
-            Stage::Exchange => self.since_ms.set(self.clock.get()),
-            Stage::New | Stage::Idle => self.enter(Stage::Head, self.limits.header),
+            Stage::Exchange => self.since_ms.set(self.shared.clock.get()),
+            Stage::New | Stage::Idle => {
+                self.cool();
+                self.enter(Stage::Head, self.limits.header);
+            }
             // The time for a head runs from its first byte, however slowly the others drip in.
             // In HTTP/2 bytes of a connection say nothing of its streams.
             Stage::Head | Stage::Streams | Stage::Leaving => {}
@@ -242,7 +271,7 @@ impl Conn {
     pub(super) fn begin_exchange(&self, idle: Duration) {
         self.enter(Stage::Exchange, idle);
         self.answering.set(false);
-        self.began_ms.set(self.clock.get());
+        self.began_ms.set(self.shared.clock.get());
         self.bytes.set(0);
     }
 
@@ -280,7 +309,7 @@ impl Conn {
 
     /// The exchange has to be over within `left`, and gets the time of a sweep or two on top of it.
     pub(super) fn end_within(&self, left: Duration) {
-        self.deadline_ms.set(self.clock.get().saturating_add(millis(left + SWEEP)));
+        self.deadline_ms.set(self.shared.clock.get().saturating_add(millis(left + SWEEP)));
     }
 
     /// Whether the exchange's own time is over.
@@ -297,6 +326,29 @@ impl Conn {
     pub(super) fn end_exchange(&self) {
         self.rule.take();
         self.enter(Stage::Idle, self.limits.keep_alive);
+        let warm = &self.shared.warm;
+        if !self.warm.replace(true) {
+            warm.set(warm.get() + 1);
+        }
+        self.to_park.set(warm.get() > MOST_WARM);
+    }
+
+    /// Notes that written bytes may be, or are no longer, on their way to the socket.
+    pub(super) fn set_unflushed(&self, unflushed: bool) {
+        self.unflushed.set(unflushed);
+    }
+
+    /// Whether it has been idle for long, or among many, and has nothing left to write.
+    pub(super) fn is_to_park(&self) -> bool {
+        self.to_park.get() && self.stage.get() == Stage::Idle && !self.unflushed.get()
+    }
+
+    /// It is not ready for the next request at once.
+    pub(super) fn cool(&self) {
+        self.to_park.set(false);
+        if self.warm.replace(false) {
+            self.shared.warm.set(self.shared.warm.get() - 1);
+        }
     }
 
     /// Whether the connection is to end because its time is over. Whoever has a request answers it first, or ends the
@@ -308,7 +360,7 @@ impl Conn {
     /// Whether the stage's time is over.
     pub(super) fn is_expired(&self) -> bool {
         // A byte may have moved since it was noticed.
-        let has_moved = || self.clock.get().saturating_sub(self.since_ms.get()) < self.limit_ms.get();
+        let has_moved = || self.shared.clock.get().saturating_sub(self.since_ms.get()) < self.limit_ms.get();
         if self.expired.get() && self.stage.get() == Stage::Exchange && has_moved() {
             self.expired.set(false);
         }
@@ -334,7 +386,7 @@ impl Conn {
 
     /// The worker's clock in milliseconds.
     pub(super) fn now_ms(&self) -> u64 {
-        self.clock.get()
+        self.shared.clock.get()
     }
 
     /// Wakes the task when the gateway begins to leave.
@@ -351,7 +403,7 @@ impl Conn {
 
     fn enter(&self, stage: Stage, for_at_most: Duration) {
         self.stage.set(stage);
-        self.since_ms.set(self.clock.get());
+        self.since_ms.set(self.shared.clock.get());
         self.limit_ms.set(limit(for_at_most));
         self.expired.set(false);
         self.deadline_ms.set(u64::MAX);

@@ -46,6 +46,29 @@ pub(super) async fn first<S: Stream>(stream: &mut S, conn: &Conn) -> First {
     }
 }
 
+/// The next bytes of a connection that was idle; `None` at its end.
+pub(super) async fn next<S: Stream>(stream: &mut S, conn: &Conn) -> Option<Bytes> {
+    let read = conn.unless_expired(poll_fn(|cx| poll_some(stream, conn, cx, Bytes::copy_from_slice)));
+    read.await?.ok().filter(|bytes| !bytes.is_empty())
+}
+
+/// What `taken` makes of the next bytes; of none at the end.
+fn poll_some<S: Stream, T>(
+    stream: &mut S,
+    conn: &Conn,
+    cx: &mut Context<'_>,
+    taken: impl FnOnce(&[u8]) -> T,
+) -> Poll<io::Result<T>> {
+    // On the stack for the time of a call: a connection that says nothing has no buffer.
+    let mut space = [const { MaybeUninit::<u8>::uninit() }; FIRST_READ];
+    let mut buf = ReadBuf::uninit(&mut space);
+    ready!(Pin::new(stream).poll_read(cx, &mut buf))?;
+    if !buf.filled().is_empty() {
+        conn.touch();
+    }
+    Poll::Ready(Ok(taken(buf.filled())))
+}
+
 /// Ready when the bytes tell, or when no more come.
 fn poll_first<S: Stream>(
     stream: &mut S,
@@ -53,16 +76,12 @@ fn poll_first<S: Stream>(
     bytes: &mut BytesMut,
     cx: &mut Context<'_>,
 ) -> Poll<io::Result<()>> {
-    // On the stack for the time of a call: a connection that says nothing has no buffer.
-    let mut space = [const { MaybeUninit::<u8>::uninit() }; FIRST_READ];
     loop {
-        let mut buf = ReadBuf::uninit(&mut space);
-        ready!(Pin::new(&mut *stream).poll_read(cx, &mut buf))?;
-        if buf.filled().is_empty() {
+        let before = bytes.len();
+        ready!(poll_some(stream, conn, cx, |more| bytes.extend_from_slice(more)))?;
+        if bytes.len() == before {
             return Poll::Ready(Ok(()));
         }
-        conn.touch();
-        bytes.extend_from_slice(buf.filled());
         let is_open = bytes.len() < PREFACE.len() && PREFACE.starts_with(bytes);
         if !is_open {
             return Poll::Ready(Ok(()));
