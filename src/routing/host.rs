@@ -80,16 +80,28 @@ fn check_name(name: &str) -> Result<(), HostError> {
     if name.len() > 253 {
         return Err(HostError::TooLong);
     }
-    let mut before = b'.';
-    for byte in name.bytes() {
-        let ok = byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_') || (byte == b'.' && before != b'.');
-        if !ok {
-            return Err(HostError::BadName);
-        }
-        before = byte;
+    let bytes = name.as_bytes();
+    let has_empty_label = || bytes.windows(2).any(|pair| pair == b"..");
+    if !bytes.iter().all(|&byte| NAME[byte as usize])
+        || bytes.starts_with(b".")
+        || bytes.ends_with(b".")
+        || has_empty_label()
+    {
+        return Err(HostError::BadName);
     }
-    if before == b'.' { Err(HostError::BadName) } else { Ok(()) }
+    Ok(())
 }
+
+/// What names are made of.
+const NAME: [bool; 256] = {
+    let mut name = [false; 256];
+    let mut byte = 0_u8;
+    while byte < 0x80 {
+        name[byte as usize] = byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+        byte += 1;
+    }
+    name
+};
 
 /// Reads `:80`, or nothing; RFC 3986 also allows a lone `:`.
 fn parse_port(text: &str) -> Result<Option<u16>, HostError> {

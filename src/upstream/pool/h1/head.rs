@@ -123,13 +123,18 @@ pub(super) fn parse(bytes: &[u8], method: &Method) -> Result<Parsed, &'static st
         head.slice(from..from + slice.len())
     };
     let mut headers = HeaderMap::with_capacity(answer.headers.len() + ADDED);
+    let mut said = Said::default();
     for field in answer.headers.iter() {
         let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| "a field's name is none")?;
+        said.note(&name, field.value)?;
         let value = HeaderValue::from_maybe_shared(part(field.value)).map_err(|_| "a field's value is none")?;
         headers.try_append(name, value).map_err(|_| "there are too many header fields")?;
     }
     let version = if version == 0 { Version::HTTP_10 } else { Version::HTTP_11 };
-    let framing = framing(status, version, &headers, method)?;
+    let framing = said.framing(version)?;
+    let has_none = *method == Method::HEAD
+        || matches!(status, StatusCode::SWITCHING_PROTOCOLS | StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    let framing = if has_none { Framing::Length(0) } else { framing };
     let mut response = Response::new(());
     *response.status_mut() = status;
     *response.version_mut() = version;
@@ -139,7 +144,7 @@ pub(super) fn parse(bytes: &[u8], method: &Method) -> Result<Parsed, &'static st
     {
         response.extensions_mut().insert(reason);
     }
-    let keep_alive = framing != Framing::Close && keeps_alive(version, &headers);
+    let keep_alive = framing != Framing::Close && said.keeps_alive(version);
     *response.headers_mut() = headers;
     Ok(Parsed::Head(len, Head { response, framing, keep_alive }))
 }
@@ -147,46 +152,56 @@ pub(super) fn parse(bytes: &[u8], method: &Method) -> Result<Parsed, &'static st
 /// Fields that are added to an answer on its way to the client.
 const ADDED: usize = 2;
 
-/// Refuses answers whose end readers may see in different places, too.
-fn framing(
-    status: StatusCode,
-    version: Version,
-    headers: &HeaderMap,
-    method: &Method,
-) -> Result<Framing, &'static str> {
-    let framing = said(version, headers)?;
-    let has_none = *method == Method::HEAD
-        || matches!(status, StatusCode::SWITCHING_PROTOCOLS | StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-    Ok(if has_none { Framing::Length(0) } else { framing })
+/// What an answer's fields say of the message and its connection.
+#[derive(Default)]
+struct Said {
+    length: Option<u64>,
+    is_chunked: bool,
+    close: bool,
+    keep_alive: bool,
 }
 
-fn said(version: Version, headers: &HeaderMap) -> Result<Framing, &'static str> {
-    let only = |name| {
-        let mut values = headers.get_all(name).iter();
-        (values.next().map(HeaderValue::as_bytes), values.next().is_some())
-    };
-    match (only(header::TRANSFER_ENCODING), only(header::CONTENT_LENGTH)) {
-        ((None, _), (None, _)) => Ok(Framing::Close),
-        ((None, _), (Some(length), false)) => match std::str::from_utf8(length).map(str::parse) {
-            Ok(Ok(length)) if headers[header::CONTENT_LENGTH].as_bytes().iter().all(u8::is_ascii_digit) => {
-                Ok(Framing::Length(length))
+impl Said {
+    /// Refuses an answer whose end readers may see in different places, too.
+    fn note(&mut self, name: &HeaderName, value: &[u8]) -> Result<(), &'static str> {
+        if *name == header::CONTENT_LENGTH {
+            if self.length.is_some() {
+                return Err("more than one Content-Length");
             }
-            _ => Err("Content-Length is no number"),
-        },
-        ((None, _), (Some(_), true)) => Err("more than one Content-Length"),
-        ((Some(_), _), (Some(_), _)) => Err("both Transfer-Encoding and Content-Length"),
-        ((Some(_), _), _) if version == Version::HTTP_10 => Err("HTTP/1.0 has no Transfer-Encoding"),
-        ((Some(coding), false), (None, _)) if coding.eq_ignore_ascii_case(b"chunked") => Ok(Framing::Chunked),
-        ((Some(_), _), (None, _)) => Err("Transfer-Encoding is not chunked alone"),
+            let digits = std::str::from_utf8(value).ok().filter(|_| value.iter().all(u8::is_ascii_digit));
+            self.length = digits.and_then(|digits| digits.parse().ok());
+            self.length.map(|_| ()).ok_or("Content-Length is no number")
+        } else if *name == header::TRANSFER_ENCODING {
+            if self.is_chunked || !value.eq_ignore_ascii_case(b"chunked") {
+                return Err("Transfer-Encoding is not chunked alone");
+            }
+            self.is_chunked = true;
+            Ok(())
+        } else {
+            if *name == header::CONNECTION {
+                // RFC 9112, section 9.3.
+                for option in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
+                    self.close |= option.eq_ignore_ascii_case(b"close");
+                    self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+                }
+            }
+            Ok(())
+        }
     }
-}
 
-/// RFC 9112, section 9.3.
-fn keeps_alive(version: Version, headers: &HeaderMap) -> bool {
-    let mut options =
-        headers.get_all(header::CONNECTION).iter().flat_map(|value| value.as_bytes().split(|b| *b == b','));
-    let mut says = |option: &[u8]| options.any(|one| one.trim_ascii().eq_ignore_ascii_case(option));
-    if version == Version::HTTP_10 { says(b"keep-alive") } else { !says(b"close") }
+    fn framing(&self, version: Version) -> Result<Framing, &'static str> {
+        match (self.is_chunked, self.length) {
+            (false, None) => Ok(Framing::Close),
+            (false, Some(length)) => Ok(Framing::Length(length)),
+            (true, Some(_)) => Err("both Transfer-Encoding and Content-Length"),
+            (true, None) if version == Version::HTTP_10 => Err("HTTP/1.0 has no Transfer-Encoding"),
+            (true, None) => Ok(Framing::Chunked),
+        }
+    }
+
+    fn keeps_alive(&self, version: Version) -> bool {
+        !self.close && (version == Version::HTTP_11 || self.keep_alive)
+    }
 }
 
 /// Reads the trailer fields of a body of chunks, with the empty line at their end.
