@@ -218,3 +218,74 @@ pub(super) fn parse_trailers(bytes: &[u8]) -> Result<HeaderMap, &'static str> {
     }
     Ok(trailers)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn head(text: &str) -> Result<Head, &'static str> {
+        match parse(text.as_bytes(), &Method::GET)? {
+            Parsed::Head(len, head) => {
+                assert_eq!(len, text.len());
+                Ok(head)
+            }
+            Parsed::Partial | Parsed::Interim(_) => panic!("no head: {text:?}"),
+        }
+    }
+
+    fn encoded(fields: &[(&str, &str)], length: Length) -> String {
+        let mut request = http::Request::builder().method("PUT").uri("http://named:80/a?b");
+        for (name, value) in fields {
+            request = request.header(*name, *value);
+        }
+        let mut out = Vec::new();
+        encode(&request.body(()).unwrap().into_parts().0, length, &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn the_body_says_where_it_ends_and_not_the_fields() {
+        let claims = [("content-length", "7"), ("transfer-encoding", "gzip"), ("x-own", "1")];
+        for (length, line) in [
+            (Length::Known(u64::MAX), "content-length: 18446744073709551615\r\n"),
+            (Length::Known(10), "content-length: 10\r\n"),
+            (Length::Chunked, "transfer-encoding: chunked\r\n"),
+            (Length::None, "content-length: 0\r\n"),
+        ] {
+            assert_eq!(encoded(&claims, length), format!("PUT /a?b HTTP/1.1\r\nx-own: 1\r\n{line}\r\n"));
+        }
+        assert_eq!(encoded(&[], Length::None), "PUT /a?b HTTP/1.1\r\n\r\n");
+    }
+
+    #[test]
+    fn a_reason_of_its_own_is_kept() {
+        let reason = |text: &str| head(text).unwrap().response.extensions().get::<ReasonPhrase>().cloned();
+        assert_eq!(reason("HTTP/1.1 200 OK\r\n\r\n"), None);
+        assert_eq!(reason("HTTP/1.1 200 Fine\r\n\r\n").unwrap().as_bytes(), b"Fine");
+        assert_eq!(reason("HTTP/1.1 200\r\n\r\n").unwrap().as_bytes(), b"");
+    }
+
+    #[test]
+    fn a_head_has_its_bounds() {
+        let fields = |count: usize| format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(count));
+        assert_eq!(head(&fields(MAX_FIELDS)).unwrap().response.headers().len(), MAX_FIELDS);
+        assert!(head(&fields(MAX_FIELDS + 1)).is_err());
+        let long = |bytes: usize| format!("HTTP/1.1 200 OK\r\na: {}\r\n\r\n", "b".repeat(bytes));
+        let room = MAX_RESPONSE_HEAD - long(0).len();
+        assert!(head(&long(room)).is_ok());
+        assert!(head(&long(room + 1)).is_err());
+        assert!(parse(&long(room + 1).as_bytes()[..MAX_RESPONSE_HEAD], &Method::GET).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in "HTTP/1\\.[01] [1-5][0-9]{2} [ -~]{0,9}\r\n(\\PC|[\\r\\n:]){0,80}(\r\n){0,2}", trailer: Vec<u8>) {
+            for end in 0..bytes.len() {
+                let _ = parse(&bytes.as_bytes()[..end], &Method::HEAD);
+            }
+            let _ = parse_trailers(&trailer);
+        }
+    }
+}
