@@ -1,5 +1,6 @@
 //! Composition: builds every part, binds, runs, drains.
 
+mod access_log;
 mod certificates;
 mod cluster;
 mod files;
@@ -110,7 +111,8 @@ impl App {
         let clusters = Arc::new(Clusters::new(Arc::clone(&metrics)));
         let tls = certificates::settings(&settings.tls).map_err(Error::Settings)?;
         let tables = Publisher::new(names, tls, Arc::clone(&published), Arc::clone(&clusters), Arc::clone(&metrics));
-        let shared = Shared::new(settings.clone(), workers, published, lifecycle, metrics);
+        let log = access_log::open(&settings.access_log, &metrics)?;
+        let shared = Shared::new(settings.clone(), workers, published, lifecycle, metrics, log);
         Ok(Self { settings, shared, listeners, tables, clusters, driver, admin })
     }
 
@@ -141,6 +143,8 @@ impl App {
             pages: pages::pages(&shared, &clusters, served.clone()),
         };
         tokio::spawn(admin.serve(parts));
+        let hangups = access_log::hangups().context("signal handlers")?;
+        tokio::spawn(access_log::reopen(Arc::clone(&shared), hangups));
         let trust = if settings.manifests.is_some() { dns::Trust::Any } else { dns::Trust::Outside };
         tokio::spawn(dns::resolve(clusters, trust, tables.clusters_changed()));
         let publisher = tokio::spawn(tables.run(received));
@@ -162,7 +166,11 @@ impl App {
         tracing::info!(cause = %outcome.cause, forced = outcome.forced, "drained");
         source.stop().await;
         publisher.abort();
-        tokio::task::spawn_blocking(move || workers.join()).await.context("the workers' end")?;
+        let end = move || {
+            workers.join();
+            access_log::finish(&shared);
+        };
+        tokio::task::spawn_blocking(end).await.context("the workers' end")?;
         match outcome.cause {
             Cause::Signal(_) => Ok(()),
             Cause::WorkerPanicked => {

@@ -5,6 +5,7 @@
 //! published snapshot, nothing else.
 
 pub mod accept;
+mod access;
 mod body;
 mod connection;
 mod cors;
@@ -49,6 +50,7 @@ use self::watchdog::{StageLimits, Watchdog};
 use crate::lifecycle::{HEARTBEAT_INTERVAL, Holder, Ledger, Lifecycle, Phase};
 use crate::publish::{Published, Snapshot};
 use crate::settings::Settings;
+use crate::telemetry::access::{AccessLog, Pen};
 use crate::telemetry::metrics::{Metrics, RuleMetrics, WorkerMetrics};
 use crate::upstream::balance::Random;
 use crate::upstream::pool::Pools;
@@ -66,6 +68,9 @@ pub struct Shared {
     pub lifecycle: Arc<Lifecycle>,
     /// All metrics.
     pub metrics: Arc<Metrics>,
+    /// Where requests are logged, if they are.
+    pub access_log: Option<AccessLog>,
+    access: Arc<access::Plan>,
     /// Protocols that connections may change to where a rule names none.
     upgrades: Vec<Arc<str>>,
     /// What a head in HTTP/1 may take.
@@ -86,11 +91,13 @@ impl Shared {
         published: Arc<Published>,
         lifecycle: Arc<Lifecycle>,
         metrics: Arc<Metrics>,
+        access_log: Option<AccessLog>,
     ) -> Arc<Self> {
         let loads = (0..workers).map(|_| WorkerLoad::default()).collect();
         let upgrades = settings.upgrades.iter().map(|protocol| protocol.as_str().into()).collect();
         let heads = connection::h1::heads(&settings.limits);
-        Arc::new(Self { settings, published, lifecycle, metrics, upgrades, heads, loads })
+        let access = Arc::new(access::Plan::new(&settings));
+        Arc::new(Self { settings, published, lifecycle, metrics, access_log, access, upgrades, heads, loads })
     }
 
     /// Client connections of the process.
@@ -134,6 +141,8 @@ pub struct Worker {
     /// Its counters.
     pub metrics: Arc<WorkerMetrics>,
     unmatched: Arc<RuleMetrics>,
+    /// Where it logs requests, if they are.
+    access: Option<access::Desk>,
     watchdog: Rc<Watchdog>,
     pools: Pools<RequestBody>,
     /// Connections for copies of requests.
@@ -164,6 +173,7 @@ impl Worker {
             index,
             metrics: shared.metrics.worker(index)?,
             unmatched: shared.metrics.unmatched(),
+            access: shared.access_log.as_ref().map(|log| access::Desk::new(Arc::clone(&shared.access), log.pen())),
             watchdog: Watchdog::new(),
             pools: Pools::new(index, seed),
             mirrors: Pools::for_mirrors(index, seed),
@@ -193,6 +203,11 @@ impl Worker {
         self.random.borrow_mut().next_u64()
     }
 
+    /// What it writes the access log with.
+    fn pen(&self) -> Option<Rc<Pen>> {
+        self.access.as_ref().map(|desk| Rc::clone(desk.pen()))
+    }
+
     fn stage_limits(&self) -> StageLimits {
         let timeouts = &self.shared.settings.timeouts;
         StageLimits { header: timeouts.header.get(), keep_alive: timeouts.keep_alive.get() }
@@ -218,6 +233,9 @@ impl Worker {
         tokio::task::spawn_local(async move {
             watchdog.run(|| lifecycle.phase()).await;
         });
+        if let Some(pen) = self.pen() {
+            tokio::task::spawn_local(async move { pen.run().await });
+        }
         for listener in listeners {
             tokio::task::spawn_local(accept::accept(Rc::clone(&self), listener, handover.clone()));
         }
@@ -319,7 +337,14 @@ fn run_worker(index: usize, shared: Arc<Shared>, listeners: Vec<Bound>, handover
     let busy = runtime.handle().metrics();
     shared.metrics.observe_busy(index, move || busy.worker_total_busy_duration(0));
     if let Some(worker) = Worker::new(index, shared) {
+        // The log lives until its last lines are handed over.
+        let (pen, _shared) = (worker.pen(), Arc::clone(&worker.shared));
         runtime.block_on(worker.run(listeners, handover, inbox));
+        // What is cut is logged, too.
+        drop(runtime);
+        if let Some(pen) = pen {
+            pen.finish();
+        }
     }
 }
 

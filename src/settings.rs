@@ -3,6 +3,7 @@
 //! The flags and environment variables are derived from the struct's schema, so that a field added here is a flag, a
 //! variable and a line of the file at once: `drain.maxDelay` is `--drain-max-delay` and `LOCKGATE_DRAIN_MAX_DELAY`.
 
+mod access_log;
 mod source;
 mod tls;
 
@@ -13,6 +14,7 @@ use ipnet::IpNet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use self::access_log::{AccessField, AccessFormat, AccessLog, AccessOutput, StatusRange};
 pub use self::source::{Leaf, Overrides, SettingsError, leaves, load};
 pub use self::tls::{DefaultCertificate, Tls, TlsVersion};
 use crate::api::{ByteSize, Duration, UpgradeProtocol};
@@ -51,6 +53,8 @@ pub struct Settings {
     pub upgrades: Vec<UpgradeProtocol>,
     /// Logging.
     pub log: Log,
+    /// The access log: a line for each request.
+    pub access_log: AccessLog,
     /// Metrics.
     pub metrics: Metrics,
     /// The API server.
@@ -323,6 +327,7 @@ impl Default for Settings {
             headers: Headers::default(),
             upgrades: websocket(),
             log: Log::default(),
+            access_log: AccessLog::default(),
             metrics: Metrics::default(),
             kubernetes: Kubernetes::default(),
         }
@@ -376,6 +381,7 @@ impl Settings {
             );
         }
         problems.extend(self.tls.problems());
+        problems.extend(self.access_log.problems());
         problems
     }
 }

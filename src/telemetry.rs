@@ -1,4 +1,6 @@
-//! What the gateway tells about itself: metrics and logs. Knows no domain type: callers hand in names and closed enums.
+//! What the gateway tells about itself: metrics, logs and the access log. Knows no domain type: callers hand in names and
+//! closed enums.
 
+pub mod access;
 pub mod logs;
 pub mod metrics;

@@ -5,6 +5,8 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+#[path = "app/access_log.rs"]
+mod access_log;
 #[path = "app/endpoints.rs"]
 mod endpoints;
 #[path = "app/h2c.rs"]

@@ -13,6 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
 use super::Worker;
+use super::access::Source;
 use super::connection::{self, Counted, Local};
 use super::headers::{self, Peer};
 use crate::routing::ListenerIndex;
@@ -43,6 +44,12 @@ struct Entry {
     proxy_protocol: bool,
     local: Local,
     metrics: Arc<ListenerMetrics>,
+}
+
+impl Entry {
+    fn source(&self, peer: SocketAddr) -> Source<'static> {
+        Source { ip: peer.ip().to_canonical(), local: self.local, secured: None }
+    }
 }
 
 impl Bound {
@@ -124,7 +131,7 @@ pub async fn accept(worker: Rc<Worker>, bound: Bound, handover: Handover) {
 fn place(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, entry: &Entry, handover: &Handover) {
     if worker.shared.connections() >= worker.shared.settings.limits.max_connections {
         // Closing at once is the cheapest answer; a written one would cost what is missing.
-        worker.metrics.refused(Refusal::Overloaded);
+        worker.refused_early(Refusal::Overloaded, None, entry.source(peer));
         return;
     }
     let (other, least) = worker.shared.least_loaded();
@@ -157,7 +164,7 @@ fn serve(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, entry: &Entry
         tokio::task::spawn_local(connection::serve_told(owned, stream, peer.ip(), entry.local, counted));
     } else {
         tracing::debug!(peer = %peer.ip(), "a source that is not trusted came to a listener with PROXY protocol");
-        worker.metrics.refused(Refusal::ProxyUntrusted);
+        worker.refused_early(Refusal::ProxyUntrusted, None, entry.source(peer));
     }
 }
 

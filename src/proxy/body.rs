@@ -25,6 +25,7 @@ use crate::upstream::pool::{BodyError, EndpointPool, Link, Received};
 #[derive(Debug, Default)]
 pub(super) struct Upload {
     done: Cell<bool>,
+    bytes: Cell<u64>,
     failure: Cell<Option<Refusal>>,
 }
 
@@ -32,6 +33,11 @@ impl Upload {
     /// Whether the whole body went to the backend.
     pub(super) fn is_done(&self) -> bool {
         self.done.get()
+    }
+
+    /// How many bytes of it went there.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.get()
     }
 
     /// Why it did not.
@@ -118,6 +124,7 @@ impl Body for RequestBody {
                     return Poll::Ready(Some(Err("the request's body is over its limit".into())));
                 };
                 body.left = left;
+                body.upload.bytes.set(body.upload.bytes.get() + data.len() as u64);
                 for mirror in &mut body.mirrors {
                     mirror.push(data);
                 }
@@ -277,7 +284,11 @@ impl Body for ResponseBody {
         }
         let download = match &mut this.content {
             Content::Full(bytes) => {
-                let frame = bytes.take().map(|bytes| Ok(Frame::data(bytes)));
+                let bytes = bytes.take();
+                if let Some((exchange, bytes)) = this.exchange.as_mut().zip(bytes.as_ref()) {
+                    exchange.sends(bytes.len());
+                }
+                let frame = bytes.map(|bytes| Ok(Frame::data(bytes)));
                 this.complete();
                 return Poll::Ready(frame);
             }
@@ -288,6 +299,7 @@ impl Body for ResponseBody {
             Poll::Ready(Some(Ok(frame))) => {
                 if let Some(exchange) = &mut this.exchange {
                     exchange.client().conn().touch();
+                    exchange.sends(frame.data_ref().map_or(0, Bytes::len));
                     if let Some(trailers) = frame.trailers_ref() {
                         exchange.note_status(trailers);
                     }
@@ -302,7 +314,9 @@ impl Body for ResponseBody {
                 Poll::Ready(None)
             }
             Poll::Ready(Some(Err(error))) => {
-                this.fail(Refusal::UpstreamReset);
+                // Who takes no more of a request that broke off is not the one who broke it.
+                let upload = download.upload.as_ref().and_then(|upload| upload.failure());
+                this.fail(upload.unwrap_or(Refusal::UpstreamReset));
                 Poll::Ready(Some(Err(error)))
             }
             Poll::Pending => match &this.exchange {

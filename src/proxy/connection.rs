@@ -17,6 +17,7 @@ pub(super) use self::date::Date;
 use self::sniff::First;
 
 use super::Worker;
+use super::access::Source;
 use super::headers::Peer;
 use super::io::Replayed;
 use super::passthrough;
@@ -178,7 +179,7 @@ pub(super) async fn serve_told(
             Refusal::ProxyHeader
         }
     };
-    worker.metrics.refused(refusal);
+    worker.refused_early(refusal, None, Source { ip: balancer, local, secured: None });
 }
 
 /// Does the TLS handshake of a connection and serves it to its end.
@@ -193,7 +194,10 @@ pub(super) async fn serve_tls(worker: Rc<Worker>, stream: TcpStream, peer: Peer,
                 h1::serve(worker, Bytes::new(), stream, client).await;
             }
         }
-        Some(Accepted::Passed(stream, passed)) => Box::pin(passthrough::serve(&worker, stream, passed)).await,
+        Some(Accepted::Passed(stream, passed)) => {
+            let source = Source { ip: peer.ip, local, secured: None };
+            Box::pin(passthrough::serve(&worker, stream, passed, source)).await;
+        }
         None => {}
     }
     drop(counted);
@@ -206,7 +210,7 @@ pub(super) async fn serve(worker: Rc<Worker>, mut stream: TcpStream, peer: Peer,
         First::Http1(bytes) => h1::serve(worker, bytes, stream, client).await,
         // In a box, for connections of HTTP/1.1 are not to pay for what they do not use.
         First::Http2(bytes) => Box::pin(h2::serve(worker, Replayed::new(bytes, stream), client)).await,
-        First::Slow => worker.metrics.refused(Refusal::HeaderTimeout),
+        First::Slow => worker.refused_early(Refusal::HeaderTimeout, None, Source::of(&client)),
         First::Nothing => {}
     }
     drop(counted);

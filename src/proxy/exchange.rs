@@ -4,14 +4,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::Worker;
+use super::access::{Ended, Record};
 use super::connection::Client;
 use super::grpc;
 use super::tunnel::{Agreed, Tunnel};
-use crate::lifecycle::RequestGuard;
+use crate::lifecycle::{Phase, RequestGuard};
 use crate::telemetry::metrics::{GrpcStatus, Refusal};
 
 /// What metrics say of a request whose client left before an answer: nginx's number for it.
@@ -31,12 +32,18 @@ pub(super) struct Exchange {
     /// It has gone on as a tunnel.
     switched: bool,
     failure: Option<Refusal>,
+    /// Why the gateway made the answer.
+    refusal: Option<Refusal>,
     /// Of a call of gRPC, how it has ended so far.
     grpc: Option<GrpcStatus>,
     /// When the client will have given up.
     deadline: Option<tokio::time::Instant>,
     guard: Option<RequestGuard>,
     permit: Option<OwnedSemaphorePermit>,
+    /// Its line of the access log, if it gets one.
+    record: Option<Rc<Record>>,
+    /// Bytes of the answer's body.
+    sent: u64,
 }
 
 impl Exchange {
@@ -52,10 +59,13 @@ impl Exchange {
             asks_switch: false,
             switched: false,
             failure: Some(Refusal::ClientGone),
+            refusal: None,
             grpc: None,
             deadline: None,
             guard: worker.shared.lifecycle.worker(worker.index).map(crate::lifecycle::Worker::begin),
             permit: None,
+            record: None,
+            sent: 0,
         }
     }
 
@@ -64,6 +74,31 @@ impl Exchange {
         self.grpc = Some(GrpcStatus::None);
         // A time that no clock reaches is none.
         self.deadline = grpc::timeout(headers).and_then(|timeout| tokio::time::Instant::now().checked_add(timeout));
+    }
+
+    /// Begins its line of the access log, if there is one.
+    pub(super) fn log<B>(&mut self, request: &Request<B>, id: &HeaderValue) {
+        if let Some(desk) = &self.worker.access {
+            let worker = &self.worker;
+            self.record = desk.begin(&self.client, request, Some(id), self.started, || worker.random());
+        }
+    }
+
+    /// Its line of the access log.
+    pub(super) fn record(&self) -> Option<Rc<Record>> {
+        self.record.clone()
+    }
+
+    /// The head of its answer, as the client gets it.
+    pub(super) fn log_answer(&self, headers: &HeaderMap) {
+        if let Some((desk, record)) = self.worker.access.as_ref().zip(self.record.as_ref()) {
+            desk.answered(record, headers);
+        }
+    }
+
+    /// So much of the answer's body is on its way.
+    pub(super) fn sends(&mut self, bytes: usize) {
+        self.sent += bytes as u64;
     }
 
     /// When the client will have given up, if it has said so.
@@ -108,22 +143,44 @@ impl Exchange {
     /// holds is held on.
     pub(super) fn switch(mut self, agreed: Agreed) -> Tunnel {
         self.status = StatusCode::SWITCHING_PROTOCOLS.as_u16();
-        self.record();
+        let record = self.count();
         self.switched = true;
         self.client.conn().begin_answer();
         self.client.conn().switch(Arc::clone(&agreed.protocol), agreed.silence.whole);
-        Tunnel::new(&self.worker, agreed, (self.guard.take(), self.permit.take()))
+        Tunnel::new(&self.worker, agreed, (self.guard.take(), self.permit.take())).logged(record, Some(self.status))
     }
 
-    fn record(&self) {
+    /// Counts it, and logs it unless it goes on as a tunnel: then this gives its record.
+    fn count(&mut self) -> Option<Rc<Record>> {
         let (worker, elapsed) = (self.worker.index, self.started.elapsed());
         let rule = self.client.conn().rule();
         let found = rule.as_ref().and_then(|(snapshot, key)| snapshot.table.rule(*key));
-        let metrics = found.map_or(&*self.worker.unmatched, |found| found.payload.metrics());
+        let metrics = found.as_ref().map_or(&*self.worker.unmatched, |found| found.payload.metrics());
         metrics.record(worker, &self.method, self.status, elapsed);
         if let Some(status) = self.grpc {
             metrics.called(worker, status);
         }
+        let desk = self.worker.access.as_ref()?;
+        let record = self.record.take()?;
+        let rule = found.map(|found| (&**found.selector, &**found.rule));
+        if self.status == StatusCode::SWITCHING_PROTOCOLS {
+            if let Some((selector, rule)) = rule {
+                desk.matched(&record, selector, rule);
+            }
+            return Some(record);
+        }
+        let ended = Ended {
+            status: Some(self.status),
+            reason: self.refusal.or(self.failure),
+            broke_off: self.failure.is_some(),
+            grpc: self.grpc,
+            rule,
+            duration: Some(elapsed),
+            bytes_out: self.sent,
+            ..Ended::default()
+        };
+        desk.finish(record, &ended);
+        None
     }
 
     /// The answer's head is known. `failure` is the reason when the gateway made it.
@@ -134,6 +191,7 @@ impl Exchange {
         if let Some(deadline) = self.deadline {
             self.client.conn().end_within(deadline.saturating_duration_since(tokio::time::Instant::now()));
         }
+        self.refusal = failure;
         if let Some(reason) = failure {
             self.worker.metrics.refused(reason);
         }
@@ -157,10 +215,13 @@ impl Drop for Exchange {
         if self.switched {
             return;
         }
+        if self.failure == Some(Refusal::ClientGone) && self.worker.shared.lifecycle.phase() >= Phase::Aborting {
+            self.failure = Some(Refusal::Aborted);
+        }
         if let Some(reason) = self.failure {
             self.worker.metrics.refused(reason);
         }
-        self.record();
+        self.count();
         self.client.exchange_ended(self.guard.take(), self.closing);
     }
 }

@@ -10,6 +10,7 @@ use http::{Method, Response, StatusCode};
 use hyper::body::Body as _;
 
 use super::Worker;
+use super::access::Record;
 use super::body::{Download, RequestBody, ResponseBody, Upload};
 use super::connection::Client;
 use super::error::Failure;
@@ -53,6 +54,8 @@ pub(super) struct Outbound {
     pub wanted: Option<Wanted>,
     /// When its client will have given up.
     pub deadline: Option<tokio::time::Instant>,
+    /// Its line of the access log, if it gets one.
+    pub record: Option<Rc<Record>>,
 }
 
 /// The backend of its rule that a request goes to: its position and its Cluster.
@@ -117,6 +120,7 @@ struct Attempts<'a> {
     /// Times that it was sent and not processed.
     refused: u32,
     resent: bool,
+    record: Option<Rc<Record>>,
 }
 
 /// What one attempt came to.
@@ -139,7 +143,7 @@ impl<'a> Attempts<'a> {
         if let Some(retry) = &rule.retry {
             state.deposit_retry(worker.index, retry.budget_percent);
         }
-        let Outbound { parts, body, max_body, mirrors, wanted, deadline: _ } = outbound;
+        let Outbound { parts, body, max_body, mirrors, wanted, deadline: _, record } = outbound;
         let has_body = !body.is_end_stream();
         // Only what has no body can be sent twice, and of that only what is safe (RFC 9110, section 9.2.1), or with the
         // rule's leave what is idempotent.
@@ -150,13 +154,17 @@ impl<'a> Attempts<'a> {
             Some(upload) => RequestBody::streamed(body, Rc::clone(client), Rc::clone(upload), max_body, mirrors),
             None => RequestBody::empty(),
         };
+        let local = worker.pools.cluster(cluster);
+        if let Some(record) = &record {
+            record.goes_to(&local, upload.as_ref());
+        }
         Self {
             worker,
             conn: Rc::clone(client.conn()),
             rule,
             state,
             cluster,
-            local: worker.pools.cluster(cluster),
+            local,
             head: parts,
             body: Some(body),
             may_repeat,
@@ -167,6 +175,7 @@ impl<'a> Attempts<'a> {
             retries: 0,
             refused: 0,
             resent: false,
+            record,
         }
     }
 
@@ -192,6 +201,9 @@ impl<'a> Attempts<'a> {
     }
 
     async fn attempt(&mut self, pool: &Rc<EndpointPool<RequestBody>>) -> Result<Attempt, Failure> {
+        if let Some(record) = &self.record {
+            record.tries(pool);
+        }
         let mut link = match pool.take_idle(self.worker.watchdog.now_ms()) {
             Some(link) => link,
             None => match self.connect(pool).await {
@@ -203,11 +215,18 @@ impl<'a> Attempts<'a> {
         let load = by_load.then(|| Load::new(&pool.endpoint));
         let started = Instant::now();
         let reused = link.is_reused();
+        if let Some(record) = &self.record {
+            record.connected(reused);
+        }
         let sent = self.conn.unless_expired(link.send(&mut self.head, &mut self.body)).await;
         match sent {
             None => Err(Failure::because(Refusal::IdleTimeout, pool.endpoint.addr)),
             Some(Ok(response)) => {
-                self.cluster.metrics.record(self.worker.index, started.elapsed());
+                let elapsed = started.elapsed();
+                self.cluster.metrics.record(self.worker.index, elapsed);
+                if let Some(record) = &self.record {
+                    record.heard(started, elapsed);
+                }
                 self.conn.touch();
                 self.answered(pool, link, load, response).await
             }

@@ -194,8 +194,8 @@ impl Peer {
             return self.ip;
         }
         let mut client = self.ip;
-        let lines: Vec<&str> = headers.get_all(FORWARDED_FOR).iter().map(|v| v.to_str().unwrap_or_default()).collect();
-        for entry in lines.iter().rev().flat_map(|line| line.rsplit(',')) {
+        let lines = headers.get_all(FORWARDED_FOR).iter().rev().map(|v| v.to_str().unwrap_or_default());
+        for entry in lines.flat_map(|line| line.rsplit(',')) {
             let Some(ip) = address(entry) else { break };
             client = ip.to_canonical();
             if !is_trusted(client, trusted) {

@@ -2,10 +2,12 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::access::{Ended, Record, Source};
 use super::error::Failure;
 use super::io::ClientIo;
 use super::tls::{self, Passed};
@@ -24,15 +26,18 @@ use crate::upstream::pool::Switched;
 const PROTOCOL: &str = "tls";
 
 /// Serves a connection to its end. It holds the drain like a request.
-pub(super) async fn serve(worker: &Rc<Worker>, mut stream: TcpStream, passed: Passed) {
+pub(super) async fn serve(worker: &Rc<Worker>, mut stream: TcpStream, passed: Passed, source: Source<'_>) {
+    let started = Instant::now();
+    let desk = worker.access.as_ref();
+    let record = desk.and_then(|desk| desk.begin_passed(source, &passed.host, started, || worker.random()));
     let guard = worker.shared.lifecycle.worker(worker.index).map(lifecycle::Worker::begin);
     let watched = worker.watchdog.watch(worker.stage_limits());
     let conn = watched.conn();
     conn.begin_exchange(ir::Timeouts::default().idle);
-    match open(worker, conn, &passed).await {
+    match open(worker, conn, &passed, record.as_deref()).await {
         Ok((agreed, permit)) => {
             conn.switch(Arc::clone(&agreed.protocol), agreed.silence.whole);
-            let tunnel = Tunnel::new(worker, agreed, (guard, permit));
+            let tunnel = Tunnel::new(worker, agreed, (guard, permit)).logged(record, None);
             // A tunnel may outlive the table by days.
             let Passed { snapshot, hello, .. } = passed;
             drop(snapshot);
@@ -41,6 +46,10 @@ pub(super) async fn serve(worker: &Rc<Worker>, mut stream: TcpStream, passed: Pa
         Err(failure) => {
             tracing::debug!(reason = %failure.reason, detail = failure.detail, "connection not passed through");
             worker.metrics.refused(failure.reason);
+            if let Some((desk, record)) = desk.zip(record) {
+                let (reason, duration) = (Some(failure.reason), Some(started.elapsed()));
+                desk.finish(record, &Ended { reason, duration, broke_off: true, ..Ended::default() });
+            }
             tls::close(&mut stream).await;
         }
     }
@@ -51,13 +60,17 @@ async fn open(
     worker: &Worker,
     conn: &Conn,
     passed: &Passed,
+    record: Option<&Record>,
 ) -> Result<(Agreed, Option<OwnedSemaphorePermit>), Failure> {
     let found = passed.rule.and_then(|key| Some((key, passed.snapshot.table.rule(key)?)));
     let Some((key, found)) = found else {
         return Err(Failure::because(Refusal::NoRoute, "no Route is attached to the Selector"));
     };
     conn.matched(passed.snapshot.clone(), key, found.rule.timeouts.idle);
-    let outcome = join(worker, &found).await;
+    if let Some((desk, record)) = worker.access.as_ref().zip(record) {
+        desk.matched(record, found.selector, found.rule);
+    }
+    let outcome = join(worker, &found, record).await;
     found.payload.metrics().passed(worker.index, outcome.as_ref().err().map(|failure| failure.reason));
     outcome
 }
@@ -65,6 +78,7 @@ async fn open(
 async fn join(
     worker: &Worker,
     found: &CompiledRule<'_, RuleRuntime>,
+    record: Option<&Record>,
 ) -> Result<(Agreed, Option<OwnedSemaphorePermit>), Failure> {
     let (rule, runtime) = (&**found.rule, found.payload);
     if !worker.shared.lifecycle.phase().serves() {
@@ -78,21 +92,32 @@ async fn join(
         }
     }
     let permit = service::place(worker, rule, runtime, None).await?;
-    let (backend, load) = connect(worker, rule, runtime).await?;
+    let (backend, load) = connect(worker, rule, runtime, record).await?;
     let silence = Silence { whole: rule.timeouts.tunnel, half: rule.timeouts.idle };
     Ok((Agreed { backend, protocol: PROTOCOL.into(), load, silence }, permit))
 }
 
 /// A connection to an endpoint of one of the rule's backends; where one cannot be connected to, to another.
-async fn connect(worker: &Worker, rule: &ir::Rule, runtime: &RuleRuntime) -> Result<(Switched, Option<Load>), Failure> {
+async fn connect(
+    worker: &Worker,
+    rule: &ir::Rule,
+    runtime: &RuleRuntime,
+    record: Option<&Record>,
+) -> Result<(Switched, Option<Load>), Failure> {
     let (_, cluster) = forward::pick(worker, runtime)?;
     let local = worker.pools.cluster(cluster);
+    if let Some(record) = record {
+        record.goes_to(&local, None);
+    }
     let mut tried = Vec::new();
     loop {
         let Some(pool) = worker.pools.choose(&local, &rule.load_balancing, &tried) else {
             let reason = if tried.is_empty() { Refusal::NoEndpoints } else { Refusal::ConnectFailed };
             return Err(Failure::because(reason, &cluster.id));
         };
+        if let Some(record) = record {
+            record.tries(&pool);
+        }
         let failure = match pool.dial(&rule.upstream, rule.timeouts.connect).await {
             Ok(switched) => {
                 let by_load = matches!(rule.load_balancing, ir::LoadBalancing::LeastRequest);

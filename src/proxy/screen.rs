@@ -62,6 +62,11 @@ impl Screened {
         self.fault.set(fault);
     }
 
+    /// Whether the request only stands for one that is refused.
+    pub(super) fn is_refused(&self) -> bool {
+        self.fault.get().is_some()
+    }
+
     /// Why the request is refused.
     pub(super) fn fault(&self) -> Option<Fault> {
         self.fault.take()

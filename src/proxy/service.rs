@@ -46,6 +46,7 @@ pub(super) async fn handle(
         exchange.is_call(request.headers());
     }
     let id = headers::request_id(request.headers(), client.peer.trusted, || worker.random());
+    exchange.log(&request, &id);
     let mut grant = None;
     let result = answer(&worker, &client, request, &id, (&mut exchange, &mut grant)).await;
     // Asked now and not before: a drain that began meanwhile must reach this answer.
@@ -62,6 +63,7 @@ pub(super) async fn handle(
         grant.apply(response.headers_mut());
     }
     response.headers_mut().insert(REQUEST_ID, id);
+    exchange.log_answer(response.headers());
     if let Some(agreed) = response.body_mut().take_tunnel() {
         client.go_on_as(exchange.switch(agreed));
         return response;
@@ -184,7 +186,8 @@ async fn answer(
                 exchange.ask_switch();
             }
             let (max_body, deadline) = (max_body(worker, rule), exchange.deadline());
-            let outbound = Outbound { parts, body, max_body, mirrors, wanted, deadline };
+            let record = exchange.record();
+            let outbound = Outbound { parts, body, max_body, mirrors, wanted, deadline, record };
             (forward::forward(worker, client, &found, cluster, outbound).await?, backend)
         }
     };

@@ -1,5 +1,6 @@
 //! The data plane in-process: real sockets on loopback, origins that record raw bytes.
 
+mod access;
 mod backend_tls;
 mod filters;
 mod framing;

@@ -20,6 +20,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::StartHandshake;
 use tokio_rustls::server::TlsStream;
 
+use super::access::Identity;
 use super::{Held, Worker};
 use crate::ir::{self, ClientCertificates, Tls};
 use crate::publish::{End, Snapshot, Terminator};
@@ -49,6 +50,10 @@ pub(super) struct Secured {
     clients: Option<ClientCertificates>,
     /// The client's certificate as the value of `Client-Cert` (RFC 9440, section 2.1), if it showed one.
     certificate: Option<HeaderValue>,
+    /// What was agreed on.
+    pub version: TlsVersion,
+    /// Who it is for, where requests are logged.
+    pub identity: Option<Box<Identity>>,
 }
 
 /// What a request finds out about its connection.
@@ -131,6 +136,8 @@ pub(super) struct Passed {
     pub snapshot: Held,
     /// The rule that takes it, if there is one.
     pub rule: Option<RuleKey>,
+    /// The host that the client asked for, in its one form; empty where it asked for none.
+    pub host: Box<str>,
     /// What has been read of it.
     pub hello: Vec<u8>,
 }
@@ -167,16 +174,11 @@ pub(super) async fn accept(worker: &Rc<Worker>, stream: TcpStream, listener: Lis
     let failed = match outcome {
         Some(Ok(passed @ Accepted::Passed(..))) => return Some(passed),
         Some(Ok(Accepted::Ended(stream, secured))) => {
-            let session = stream.get_ref().1;
-            let kind = match session.handshake_kind() {
+            let kind = match stream.get_ref().1.handshake_kind() {
                 Some(HandshakeKind::Resumed) => Handshake::Resumed,
                 _ => Handshake::Full,
             };
-            let version = match session.protocol_version() {
-                Some(ProtocolVersion::TLSv1_2) => TlsVersion::V1_2,
-                _ => TlsVersion::V1_3,
-            };
-            worker.metrics.handshake(kind, version);
+            worker.metrics.handshake(kind, secured.version);
             return Some(Accepted::Ended(stream, secured));
         }
         Some(Err(failed)) => failed,
@@ -220,7 +222,7 @@ async fn shake(
     let terminator = match end {
         Some(End::Here(terminator)) => Arc::clone(terminator),
         Some(End::Backend(rule)) => {
-            let passed = Passed { rule, hello: bytes, snapshot: snapshot.clone() };
+            let passed = Passed { rule, host, hello: bytes, snapshot: snapshot.clone() };
             return Ok(Accepted::Passed(stream, passed));
         }
         None => return refuse(&mut stream, Handshake::NoCertificate).await,
@@ -231,9 +233,15 @@ async fn shake(
     let clients = terminator.clients().cloned();
     let Some(accepted) = accepted else { return Err(Failed::Because(Handshake::Malformed)) };
     let stream = StartHandshake::from_parts(accepted, stream).into_stream(config).await?;
-    let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    let session = stream.get_ref().1;
+    let version = match session.protocol_version() {
+        Some(ProtocolVersion::TLSv1_2) => TlsVersion::V1_2,
+        _ => TlsVersion::V1_3,
+    };
+    let shown = session.peer_certificates().and_then(|chain| chain.first());
     let certificate = shown.and_then(field_value);
-    Ok(Accepted::Ended(stream, Rc::new(Secured { host, clients, certificate })))
+    let identity = worker.access.as_ref().and_then(|_| Identity::of(shown?));
+    Ok(Accepted::Ended(stream, Rc::new(Secured { host, clients, certificate, version, identity })))
 }
 
 /// A client's first message.

@@ -4,7 +4,7 @@
 //! been read is written at once from a buffer that the worker's tunnels share; only what a slow receiver does not take
 //! is kept, and nothing more is read for it then. A tunnel where nothing moves has no buffer.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io::{Error, ErrorKind};
 use std::pin::Pin;
@@ -18,9 +18,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::Worker;
+use super::access::{Ended, Record};
 use super::io::{Stream, linger};
 use super::watchdog::Conn;
-use crate::lifecycle::RequestGuard;
+use crate::lifecycle::{Phase, RequestGuard};
 use crate::telemetry::metrics::Refusal;
 use crate::upstream::Load;
 use crate::upstream::pool::Switched;
@@ -49,8 +50,29 @@ pub(super) struct Tunnel {
     /// Until the tunnel begins.
     backend: Option<Switched>,
     silence: Silence,
+    protocol: Arc<str>,
+    carried: Carried,
+    /// Why it ended early.
+    ended: Option<Refusal>,
+    log: Option<Logged>,
     _load: Option<Load>,
     _kept: Kept,
+}
+
+/// What a tunnel's line of the access log is made of when it has ended.
+struct Logged {
+    record: Rc<Record>,
+    /// What the client was told before, if it had asked in HTTP.
+    status: Option<u16>,
+}
+
+/// Bytes that a tunnel has carried.
+#[derive(Debug, Default)]
+struct Carried {
+    /// From the client.
+    up: Cell<u64>,
+    /// To the client.
+    down: Cell<u64>,
 }
 
 /// How long a tunnel may be silent; zero is no limit.
@@ -81,30 +103,71 @@ impl Tunnel {
     /// A tunnel of `worker`, counted from now on.
     pub(super) fn new(worker: &Rc<Worker>, agreed: Agreed, kept: Kept) -> Self {
         worker.metrics.tunnel_opened();
-        let Agreed { backend, silence, load, protocol: _ } = agreed;
-        Self { worker: Rc::clone(worker), backend: Some(backend), silence, _load: load, _kept: kept }
+        let Agreed { backend, silence, load, protocol } = agreed;
+        Self {
+            worker: Rc::clone(worker),
+            backend: Some(backend),
+            silence,
+            protocol,
+            carried: Carried::default(),
+            // Until it runs to an end of its own.
+            ended: Some(Refusal::ClientGone),
+            log: None,
+            _load: load,
+            _kept: kept,
+        }
+    }
+
+    /// Logs it when it ends. `status` is what the client was told before, if it had asked in HTTP.
+    pub(super) fn logged(mut self, record: Option<Rc<Record>>, status: Option<u16>) -> Self {
+        self.log = record.map(|record| Logged { record, status });
+        self
     }
 
     /// Carries bytes until both sides have ended, one breaks, or neither says anything. `early` is what the client sent
     /// ahead.
     pub(super) async fn run<C: Stream>(mut self, mut client: C, early: Bytes, conn: &Conn) {
         let Some(backend) = self.backend.take() else { return };
-        let end = join(&mut client, backend, early, conn, self.silence, &self.worker.scratch).await;
-        let refused = |reason| self.worker.metrics.refused(reason);
-        match end {
-            End::Done => return,
-            End::BackendLeft => {}
-            End::Idle => refused(Refusal::IdleTimeout),
-            End::BackendBroke => refused(Refusal::UpstreamReset),
-            End::ClientBroke => return refused(Refusal::ClientGone),
+        let (scratch, carried) = (&self.worker.scratch, &self.carried);
+        let end = join(&mut client, backend, early, conn, self.silence, (scratch, carried)).await;
+        self.ended = match end {
+            End::Done | End::BackendLeft => None,
+            End::Idle => Some(Refusal::IdleTimeout),
+            End::BackendBroke => Some(Refusal::UpstreamReset),
+            End::ClientBroke => Some(Refusal::ClientGone),
+        };
+        if let Some(reason) = self.ended {
+            self.worker.metrics.refused(reason);
         }
-        linger(client).await;
+        self.log();
+        if !matches!(end, End::Done | End::ClientBroke) {
+            linger(client).await;
+        }
+    }
+
+    fn log(&mut self) {
+        let Some((desk, Logged { record, status })) = self.worker.access.as_ref().zip(self.log.take()) else { return };
+        let ended = Ended {
+            status,
+            reason: self.ended,
+            broke_off: self.ended.is_some(),
+            upgrade: status.is_some().then_some(&*self.protocol),
+            duration: Some(record.started().elapsed()),
+            bytes_in: Some(self.carried.up.get()),
+            bytes_out: self.carried.down.get(),
+            ..Ended::default()
+        };
+        desk.finish(record, &ended);
     }
 }
 
 impl Drop for Tunnel {
     fn drop(&mut self) {
         self.worker.metrics.tunnel_closed();
+        if self.ended == Some(Refusal::ClientGone) && self.worker.shared.lifecycle.phase() >= Phase::Aborting {
+            self.ended = Some(Refusal::Aborted);
+        }
+        self.log();
     }
 }
 
@@ -118,20 +181,20 @@ impl Silence {
     }
 }
 
-/// Carries bytes both ways, through `scratch`, to the end. The backend's side is gone then.
+/// Carries bytes both ways, through `scratch`, to the end, and counts them. The backend's side is gone then.
 async fn join<C, B>(
     client: &mut C,
     mut backend: B,
     early: Bytes,
     conn: &Conn,
     silence: Silence,
-    scratch: &RefCell<Box<[u8]>>,
+    (scratch, carried): (&RefCell<Box<[u8]>>, &Carried),
 ) -> End
 where
     C: Stream,
     B: Stream,
 {
-    let mut pair = Pair { up: Way::new(early), down: Way::new(Bytes::new()) };
+    let mut pair = Pair { up: Way::new(early, &carried.up), down: Way::new(Bytes::new(), &carried.down) };
     let mut is_half = false;
     poll_fn(|cx| {
         if let Poll::Ready(end) = pair.poll(cx, client, &mut backend, &mut scratch.borrow_mut()) {
@@ -147,14 +210,14 @@ where
 }
 
 /// Both ways of a tunnel.
-struct Pair {
+struct Pair<'a> {
     /// From the client to the backend.
-    up: Way,
+    up: Way<'a>,
     /// From the backend to the client.
-    down: Way,
+    down: Way<'a>,
 }
 
-impl Pair {
+impl Pair<'_> {
     fn poll<C, B>(&mut self, cx: &mut Context<'_>, client: &mut C, backend: &mut B, scratch: &mut [u8]) -> Poll<End>
     where
         C: AsyncRead + AsyncWrite + Unpin,
@@ -206,17 +269,20 @@ enum Broken {
 }
 
 /// One way of a tunnel.
-struct Way {
+struct Way<'a> {
     /// Read and not taken yet.
     kept: Bytes,
+    /// Bytes read.
+    carried: &'a Cell<u64>,
     /// Something was written since the last flush.
     unflushed: bool,
     state: State,
 }
 
-impl Way {
-    fn new(early: Bytes) -> Self {
-        Self { kept: early, unflushed: false, state: State::Open }
+impl<'a> Way<'a> {
+    fn new(early: Bytes, carried: &'a Cell<u64>) -> Self {
+        carried.set(early.len() as u64);
+        Self { kept: early, carried, unflushed: false, state: State::Open }
     }
 
     fn is_over(&self) -> bool {
@@ -276,6 +342,7 @@ impl Way {
 
     /// Writes what has just been read, and keeps what is not taken.
     fn pass<W: AsyncWrite + Unpin>(&mut self, cx: &mut Context<'_>, sink: &mut W, read: &[u8]) -> Result<(), Broken> {
+        self.carried.set(self.carried.get() + read.len() as u64);
         let written = match write(sink, cx, read) {
             Poll::Ready(written) => written.map_err(|_| Broken::Sink)?,
             Poll::Pending => 0,

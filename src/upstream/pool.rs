@@ -31,7 +31,7 @@ pub use self::received::Received;
 pub use self::switched::Switched;
 use super::balance::{Random, choose};
 use super::{Cluster, Endpoint, Endpoints};
-use crate::ir::{LoadBalancing, Protocol, UpstreamLimits};
+use crate::ir::{ClusterId, LoadBalancing, Protocol, UpstreamLimits};
 
 /// Bytes that an answer's head may take.
 const MAX_RESPONSE_HEAD: usize = 64 << 10;
@@ -202,6 +202,11 @@ impl<B> LocalCluster<B> {
             endpoints: RefCell::new(LocalEndpoints { shared, pools }),
             cluster,
         }
+    }
+
+    /// The Cluster's identity.
+    pub fn id(&self) -> &ClusterId {
+        &self.cluster.id
     }
 
     /// Whether there is an endpoint that is not in `tried`.

@@ -44,7 +44,7 @@ async fn pages_of_shop() -> BTreeMap<&'static str, Page> {
     updates.send(Update::Table { fragment, endpoints }).await.unwrap();
     let wait = tokio::time::timeout(Duration::from_secs(20), served.wait_for(Option::is_some));
     wait.await.expect("in time").expect("a publisher");
-    let shared = Shared::new(settings, 1, published, lifecycle, metrics);
+    let shared = Shared::new(settings, 1, published, lifecycle, metrics, None);
     pages(&shared, &clusters, served)
 }
 

@@ -13,6 +13,8 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 
 use super::{Client, sniff};
+use crate::proxy::access::Source;
+use crate::proxy::error::status;
 use crate::proxy::incoming::Incoming;
 use crate::proxy::io::{ClientIo, Replayed, Stream, linger};
 use crate::proxy::raw;
@@ -119,7 +121,9 @@ async fn converse<S: Stream>(worker: &Rc<Worker>, stream: Replayed<S>, client: &
     let is_stuck = outcome.is_none();
     match outcome {
         Some(Err(error)) => refused(worker, client, &error),
-        None if client.conn().stage() == Stage::Head => worker.metrics.refused(Refusal::HeaderTimeout),
+        None if client.conn().stage() == Stage::Head => {
+            worker.refused_early(Refusal::HeaderTimeout, None, Source::of(client));
+        }
         Some(Ok(())) | None => {}
     }
     let parts = connection.into_parts();
@@ -148,5 +152,5 @@ fn refused(worker: &Worker, client: &Client, error: &hyper::Error) {
         return;
     };
     client.linger();
-    worker.metrics.refused(reason);
+    worker.refused_early(reason, Some(status(reason).as_u16()), Source::of(client));
 }

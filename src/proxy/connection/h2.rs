@@ -24,6 +24,7 @@ use self::budget::Budget;
 use self::frames::{FrameIo, Frames};
 use super::Client;
 use crate::proxy::Worker;
+use crate::proxy::access::Source;
 use crate::proxy::io::{self, Stream};
 use crate::proxy::watchdog::{Conn, Stage};
 use crate::settings::Limits;
@@ -135,7 +136,7 @@ pub(super) async fn serve<S: Stream>(worker: Rc<Worker>, stream: S, client: Rc<C
         Err(ended) => ended,
     };
     if let Some(refusal) = ended.refusal() {
-        worker.metrics.refused(refusal);
+        worker.refused_early(refusal, None, Source::of(&client));
     }
     if let Ended::Failed(error) = &ended {
         tracing::debug!(%error, peer = %client.peer.ip, "client connection ended");

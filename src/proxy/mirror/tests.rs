@@ -28,7 +28,7 @@ fn mirror_of(metrics: &Arc<Metrics>, port: u16) -> Mirror {
 fn worker(metrics: &Arc<Metrics>) -> Rc<Worker> {
     let (lifecycle, _driver) = Lifecycle::new(1, DrainSettings::default());
     let published = Arc::new(Published::new(&["http".into()]));
-    Worker::new(0, Shared::new(Settings::default(), 1, published, lifecycle, Arc::clone(metrics))).unwrap()
+    Worker::new(0, Shared::new(Settings::default(), 1, published, lifecycle, Arc::clone(metrics), None)).unwrap()
 }
 
 fn head(method: &str) -> http::request::Parts {

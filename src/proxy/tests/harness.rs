@@ -17,8 +17,9 @@ use crate::proxy::tls::PROTOCOLS;
 use crate::proxy::{Shared, Workers};
 use crate::publish::{Published, Publisher, TlsSettings};
 use crate::routing::ListenerIndex;
-use crate::settings::{Listener, Settings, TlsVersion};
+use crate::settings::{AccessOutput, Listener, Settings, TlsVersion};
 use crate::source::Update;
+use crate::telemetry::access::{AccessLog, Output};
 use crate::telemetry::metrics::{Buckets, Metrics};
 use crate::upstream::Clusters;
 
@@ -155,7 +156,11 @@ impl Gateway {
         };
         let bound: Vec<Bound> = settings.listeners.iter().enumerate().map(bind).collect();
         let addresses: Vec<SocketAddr> = bound.iter().map(|bound| bound.address).collect();
-        let shared = Shared::new(settings, WORKERS, published, lifecycle, metrics);
+        let log = settings.access_log.enabled.then(|| {
+            let AccessOutput::File(path) = &settings.access_log.output else { unreachable!("tests log into files") };
+            AccessLog::start(&Output::File(path.clone()), 1 << 20).unwrap()
+        });
+        let shared = Shared::new(settings, WORKERS, published, lifecycle, metrics, log);
         let mut gateway = Self {
             addresses,
             default_certificate: None,

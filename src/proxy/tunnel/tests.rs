@@ -13,7 +13,7 @@ const SILENCE: Silence = Silence { whole: Duration::from_hours(1), half: Duratio
 fn tunnel(early: &'static [u8], buffer: usize) -> (DuplexStream, DuplexStream, oneshot::Receiver<End>) {
     let watchdog = Watchdog::new();
     let sweeper = Rc::clone(&watchdog);
-    tokio::task::spawn_local(async move { sweeper.run(|| crate::lifecycle::Phase::Serving).await });
+    tokio::task::spawn_local(async move { sweeper.run(|| Phase::Serving).await });
     let (client, near_client) = duplex(buffer);
     let (backend, near_backend) = duplex(buffer);
     let (told, end) = oneshot::channel();
@@ -23,7 +23,8 @@ fn tunnel(early: &'static [u8], buffer: usize) -> (DuplexStream, DuplexStream, o
         conn.switch("x".into(), SILENCE.whole);
         let scratch = RefCell::new(vec![0; BUFFER].into_boxed_slice());
         let mut io = ClientIo::new(near_client, Rc::clone(conn));
-        let end = join(&mut io, near_backend, Bytes::from_static(early), conn, SILENCE, &scratch).await;
+        let carried = Carried::default();
+        let end = join(&mut io, near_backend, Bytes::from_static(early), conn, SILENCE, (&scratch, &carried)).await;
         let _ = told.send(end);
     });
     (client, backend, end)

@@ -29,7 +29,7 @@ pub(super) async fn serve(open: Open, request: Request<RecvStream>, mut respond:
     }
     if let Some(why) = message::malformed(&request) {
         tracing::debug!(why, peer = %shared.client.peer.ip, "malformed request");
-        shared.worker.metrics.refused(Refusal::BadRequest);
+        shared.worker.refused_unread(Refusal::BadRequest, &shared.client, &request);
         respond.send_reset(Reason::PROTOCOL_ERROR);
         return shared.note_reset();
     }

@@ -4,6 +4,7 @@ mod deadlines;
 mod streams;
 
 use super::*;
+use crate::proxy::tests::access::{LogFile, some};
 use crate::proxy::tests::h2c::origin::{Call, Origin as Server};
 use crate::proxy::tests::h2c::{self, SERVICE};
 use crate::proxy::tests::harness::{refusing_address, service_rule};
@@ -167,4 +168,38 @@ async fn a_call_over_http1_fails_in_the_same_way() {
         }
     }
     assert!(gateway.metrics().contains("lockgate_requests_refused_total{reason=\"no-endpoints\"} 2"));
+}
+
+#[tokio::test]
+async fn the_access_log_tells_how_calls_ended() {
+    let server = Server::start(None, |mut call: Call| async move {
+        call.read().await;
+        let mut stream = call.begin(&[("content-type", "application/grpc")]);
+        stream.send_data(message("answer"), false).unwrap();
+        stream.send_trailers(trailers(&[("grpc-status", "7")])).unwrap();
+    })
+    .await;
+    let log = LogFile::new();
+    let rules = vec![service_rule("/test.Service", SERVICE)];
+    let gateway = Gateway::with(vec![selector(rules)], |settings| log.set(settings)).await;
+    gateway.endpoints(SERVICE, &[server.address]).await;
+    let mut client = Client::connect(&gateway).await;
+    let fields = ["protocol", "host", "path", "status", "reason", "grpc_status", "bytes_in", "bytes_out", "attempts"];
+    let length = message("answer").len();
+    client.call(&[]).await;
+    let expected = serde_json::json!([
+        "HTTP/2",
+        "a.example",
+        "/test.Service/Method",
+        200,
+        null,
+        "7",
+        message("question").len(),
+        length,
+        1
+    ]);
+    assert_eq!(some(&log.lines(1).await[0], &fields), expected);
+    client.send(request("POST", "/elsewhere", &[("content-type", "application/grpc")])).await;
+    let expected = serde_json::json!(["HTTP/2", "a.example", "/elsewhere", 200, "no-route", "12", 0, 0, null]);
+    assert_eq!(some(&log.lines(2).await[1], &fields), expected);
 }

@@ -1,6 +1,9 @@
 //! Certificates of clients.
 
+use serde_json::json;
+
 use super::*;
+use crate::proxy::tests::access::{LogFile, some};
 
 pub(super) fn asked(authority: &Authority, required: bool) -> ClientCertificates {
     ClientCertificates { required, authorities: Ok(authority.authorities("clients")) }
@@ -182,4 +185,23 @@ async fn other_authorities_hold_for_live_connections_too() {
     // What asks for nothing any more is open to all.
     gateway.serve(vec![host("a", &["a.test"], &origin).with(&pair)]).await;
     assert_eq!(status(&connection.get("a.test").await.unwrap()), "200");
+}
+
+#[tokio::test]
+async fn the_access_log_tells_who_has_shown_a_certificate() {
+    let origin = Origin::start(Reply::always(OK)).await;
+    let (authority, issuer) = (Authority::new("ca"), Authority::new("clients"));
+    let (pair, own) = (authority.issue(&["a.test"]), issuer.issue_to_client("me"));
+    let selectors = vec![host("a", &["a.test"], &origin).with(&pair).asking(asked(&issuer, false))];
+    let log = LogFile::new();
+    let gateway = Gateway::with(selectors, |settings| {
+        listeners(settings);
+        log.set(settings);
+    })
+    .await;
+    let fields = ["listener", "scheme", "tls_version", "client_names", "status"];
+    TlsClient::new(&authority).get(&gateway, "a.test", "a.test").await.unwrap();
+    assert_eq!(some(&log.lines(1).await[0], &fields), json!(["https", "https", "TLSv1.3", null, 200]));
+    TlsClient::showing(&authority, &own).get(&gateway, "a.test", "a.test").await.unwrap();
+    assert_eq!(some(&log.lines(2).await[1], &fields), json!(["https", "https", "TLSv1.3", "DNS:me", 200]));
 }

@@ -2,11 +2,13 @@
 
 use rustls::ServerConfig;
 use rustls::crypto::hpke::Hpke as _;
+use serde_json::json;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 use super::*;
 use crate::lifecycle::Phase;
+use crate::proxy::tests::access::{LogFile, some};
 use crate::proxy::tests::harness::{self, refusing_address, service_rule};
 
 /// A backend that ends TLS itself, and sends back what it is sent.
@@ -296,4 +298,36 @@ async fn silence_and_drains_end_it_like_tunnels() {
     echoed(&mut late, "me too").await;
     gateway.wait_for(|g| g.lifecycle().phase() == Phase::Stopped).await;
     assert_eq!(gateway.lifecycle().forced(), 2);
+}
+
+#[tokio::test]
+async fn what_is_passed_through_is_logged_when_it_has_ended() {
+    let authority = Authority::new("ca");
+    let backend = Backend::start(&authority.issue(&["p.test"])).await;
+    let selectors =
+        vec![passing("p", &["p.test"], vec![service_rule("/", "x-tls")]), passing("q", &["q.test"], Vec::new())];
+    let log = LogFile::new();
+    let gateway = Gateway::with(selectors, |settings| {
+        listeners(settings);
+        log.set(settings);
+    })
+    .await;
+    gateway.endpoints("x-tls", &[backend.address]).await;
+    let client = TlsClient::new(&authority);
+    let mut connection = client.connect(&gateway, "p.test").await.unwrap();
+    echoed(&mut connection, "hello").await;
+    assert_eq!(log.text(0).await, "");
+    connection.stream.shutdown().await.unwrap();
+    drop(connection);
+    let line = &log.lines(1).await[0];
+    let fields = ["listener", "client_ip", "protocol", "host", "selector", "route", "cluster", "endpoint", "status"];
+    let endpoint = backend.address.to_string();
+    let expected =
+        json!(["https", "127.0.0.1", "TLS", "p.test", "test/p", "test/route", "test/x-tls:80", endpoint, null]);
+    assert_eq!(some(line, &fields), expected);
+    assert!(line["bytes_in"].as_u64().unwrap() > 200 && line["bytes_out"].as_u64().unwrap() > 500, "{line:?}");
+
+    assert!(client.connect(&gateway, "q.test").await.is_err());
+    let fields = ["protocol", "host", "reason", "bytes_in"];
+    assert_eq!(some(&log.lines(2).await[1], &fields), json!(["TLS", "q.test", "no-route", 0]));
 }
