@@ -69,7 +69,7 @@ chart-update: $(HELM) ## Makes anew what is made of the chart, the settings and 
 
 # docs/install.md tells how to build it with other programs.
 ARCH := amd64
-IMAGE := ghcr.io/lockgate/lockgate:0.1.0
+IMAGE := ghcr.io/lockgate/lockgate:$(shell sed -n '/^appVersion: /s///p' charts/lockgate/Chart.yaml)
 IMAGE_DIR := $(abspath $(TARGET))/image
 ARCHIVE := $(IMAGE_DIR)/lockgate-$(ARCH).tar
 IMAGE_MEGABYTES := 25

@@ -67,3 +67,10 @@ fn the_defaults_of_config_are_those_of_the_settings() {
     let wanted = load(None, &Overrides::new(), &overrides(&[("log.format", "json")])).unwrap();
     assert_eq!(config, wanted);
 }
+
+#[test]
+fn the_chart_installs_this_version() {
+    let chart = std::fs::read_to_string(chart("Chart.yaml")).unwrap();
+    let chart: Value = serde_saphyr::from_str(&chart).unwrap();
+    assert_eq!(chart["appVersion"], env!("CARGO_PKG_VERSION"));
+}
