@@ -74,6 +74,7 @@ IMAGE_DIR := $(abspath $(TARGET))/image
 ARCHIVE := $(IMAGE_DIR)/lockgate-$(ARCH).tar
 IMAGE_MEGABYTES := 25
 RUST_TARGET := $(if $(filter arm64,$(ARCH)),aarch64,x86_64)-unknown-linux-gnu
+STRIP := $(if $(filter arm64,$(ARCH)),aarch64-linux-gnu-)strip
 BUILDAH := buildah --storage-driver vfs --root $(IMAGE_DIR)/storage --runroot $(IMAGE_DIR)/run
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER ?= aarch64-linux-gnu-gcc
 
@@ -83,7 +84,7 @@ image: deps ## The image (ARCH=amd64 or arm64, IMAGE=NAME:TAG) as an archive in 
 
 image-of:
 	@mkdir -p $(IMAGE_DIR)/context/$(ARCH)
-	cp $(BINARY) $(IMAGE_DIR)/context/$(ARCH)/lockgate
+	$(STRIP) -o $(IMAGE_DIR)/context/$(ARCH)/lockgate $(BINARY)
 	cp /etc/ssl/certs/ca-certificates.crt $(IMAGE_DIR)/context/
 	echo 'hosts: files dns' > $(IMAGE_DIR)/context/nsswitch.conf
 	$(BUILDAH) build --quiet --isolation chroot --layers=false --timestamp 0 --platform linux/$(ARCH) --tag $(IMAGE) --file Dockerfile $(IMAGE_DIR)/context > /dev/null
