@@ -1,4 +1,4 @@
-//! What a ServiceAccount asked of the API server, from its audit log, beside what it was granted.
+//! What a `ServiceAccount` asked of the API server, from its audit log, beside what it was granted.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -66,7 +66,7 @@ fn right(event: &Value) -> Option<Right> {
     })
 }
 
-/// The rights that a ServiceAccount has by roles of its own.
+/// The rights that a `ServiceAccount` has by roles of its own.
 pub async fn granted(cluster: &Cluster, namespace: &str, account: &str) -> Result<BTreeSet<Right>> {
     let list = async |kind: &str| -> Result<Vec<Value>> {
         let mut list = cluster.get(&["-A", kind]).await?;
@@ -98,18 +98,14 @@ pub async fn granted(cluster: &Cluster, namespace: &str, account: &str) -> Resul
     Ok(rights)
 }
 
-fn expand(rule: &Value, role: &Value, namespace: &Value, rights: &mut BTreeSet<Right>) {
-    let texts = |field: &str| rule[field].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
+fn expand(allowed: &Value, role: &Value, namespace: &Value, all: &mut BTreeSet<Right>) {
+    let texts = |field: &str| allowed[field].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let owned = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     for group in texts("apiGroups") {
         for resource in texts("resources") {
             for verb in texts("verbs") {
-                rights.insert(Right {
-                    role: role.as_str().unwrap_or_default().to_owned(),
-                    namespace: namespace.as_str().unwrap_or_default().to_owned(),
-                    group: group.clone(),
-                    resource: resource.clone(),
-                    verb,
-                });
+                let (group, resource, verb) = (group.to_owned(), resource.to_owned(), verb.to_owned());
+                all.insert(Right { role: owned(role), namespace: owned(namespace), group, resource, verb });
             }
         }
     }

@@ -39,25 +39,17 @@ impl Cluster {
         command
     }
 
-    /// A `helm` to run with these arguments: the one in the cluster's own program, else that of `LOCKGATE_E2E_HELM`.
-    pub fn helm_command(&self, args: &[&str]) -> Command {
-        let mut command = if self.own {
-            let mut command = Command::new(&self.kubectl[0]);
-            command.arg("helm");
-            command
-        } else {
-            let mut command = Command::new(std::env::var_os("LOCKGATE_E2E_HELM").unwrap_or_else(|| "helm".into()));
-            command.arg("--kubeconfig").args(self.kubectl.last());
-            command
-        };
-        command.args(args).stdin(Stdio::null()).kill_on_drop(true);
-        command
-    }
-
     /// The same, to run where nothing can be awaited.
     pub fn blocking_command(&self, args: &[&str]) -> std::process::Command {
         let mut command = std::process::Command::new(&self.kubectl[0]);
         command.args(&self.kubectl[1..]).args(args).stdin(Stdio::null());
+        command
+    }
+
+    /// A `helm` to run with these arguments, in the cluster of `e2e/cluster` alone.
+    pub fn helm_command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.kubectl[0]);
+        command.arg("helm").args(args).stdin(Stdio::null()).kill_on_drop(true);
         command
     }
 

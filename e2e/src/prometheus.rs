@@ -23,12 +23,14 @@ impl Prometheus {
     pub async fn start(name: &str, namespace: &str, pods: &[(String, String)], rules: &str) -> Self {
         let folder = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&folder).expect("a folder");
-        let mut config = "global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [rules.yaml]\nscrape_configs:\n- job_name: \
-                          lockgate\n  static_configs:\n"
-            .to_owned();
-        for (pod, ip) in pods {
-            config += &format!("  - {{targets: ['{ip}:8081'], labels: {{namespace: {namespace}, pod: {pod}}}}}\n");
-        }
+        let target = |(pod, ip): &(String, String)| {
+            format!("  - {{targets: ['{ip}:8081'], labels: {{namespace: {namespace}, pod: {pod}}}}}\n")
+        };
+        let targets: String = pods.iter().map(target).collect();
+        let config = format!(
+            "global: {{scrape_interval: 1s, evaluation_interval: 1s}}\nrule_files: [rules.yaml]\nscrape_configs:\n- job_name: \
+             lockgate\n  static_configs:\n{targets}"
+        );
         std::fs::write(folder.join("prometheus.yaml"), config).expect("its settings");
         std::fs::write(folder.join("rules.yaml"), rules).expect("its rules");
         let log = std::fs::File::create(folder.join("log")).expect("its log");

@@ -86,7 +86,7 @@ async fn definition_has(cluster: &Cluster, field: &str) -> bool {
     definition.pointer(FIELDS).expect("its fields").get(field).is_some()
 }
 
-/// The settings in the release's ConfigMap.
+/// The settings in the release's `ConfigMap`.
 async fn settings(release: &Release) -> String {
     let map = release.namespace.get("configmap", FULL_NAME).await.expect("the ConfigMap");
     map["data"]["lockgate.yaml"].as_str().expect("lockgate.yaml").to_owned()
@@ -161,8 +161,9 @@ async fn a_release_comes_changes_and_goes_under_traffic() {
     let slow = Load::start(&address, &host, "/delay/3000", 8, Connections::PerRequest);
     slow.more(8).await;
     let log = drained(&release.namespace, fourth.first().expect("a pod")).await;
-    let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let end = lines.filter(|line| line.to_string().contains("\"drained\"")).last().unwrap_or_else(|| panic!("{log}"));
+    let is_end = |line: &Value| line.to_string().contains("\"drained\"");
+    let end = log.lines().filter_map(|line| serde_json::from_str(line).ok()).find(is_end);
+    let end = end.unwrap_or_else(|| panic!("{log}"));
     println!("{end}");
     assert!(end.to_string().contains("\"forced\":0"), "{end}");
     release.rolled_out().await;
@@ -182,14 +183,14 @@ async fn a_release_comes_changes_and_goes_under_traffic() {
     shop.get("route", "shop").await.expect("objects outlive the release");
 }
 
-/// A Secret of kubernetes.io/tls and a ConfigMap of authorities, both of whom a Selector names.
+/// A Secret of kubernetes.io/tls and a `ConfigMap` of authorities, for a Selector to name.
 async fn certificates(namespace: &Namespace, host: &str) {
     let pair = Authority::default().issue(host);
     namespace.apply(&pair.secret("shop-tls")).await;
-    let authority = pair.pem().lines().map(|line| format!("    {line}\n")).collect::<String>();
+    let authority = pair.pem().replace('\n', "\n    ");
     namespace
         .apply(&format!(
-            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: clients}}\ndata:\n  ca.crt: |\n{authority}"
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: clients}}\ndata:\n  ca.crt: |\n    {authority}\n"
         ))
         .await;
 }

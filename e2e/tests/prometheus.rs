@@ -46,7 +46,8 @@ async fn rules(cluster: &Cluster) -> String {
     let output = cluster.helm_command(&words).output().await.expect("helm starts");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let (_, spec) = text.split_once("\nspec:\n").expect("a PrometheusRule");
-    spec.lines().map(|line| format!("{}\n", line.strip_prefix("  ").unwrap_or(line))).collect()
+    let lines: Vec<&str> = spec.lines().map(|line| line.strip_prefix("  ").unwrap_or(line)).collect();
+    lines.join("\n")
 }
 
 /// A Service of which one endpoint in two refuses connections.
