@@ -291,6 +291,7 @@ async fn the_api_server_takes_whatever_the_chart_renders() {
     if !cluster.is_own() {
         return;
     }
+    let _alone = ALONE.lock().await;
     for place in PLACES {
         cluster.kubectl(&["create", "namespace", place]).await.expect("a namespace");
     }
