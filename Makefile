@@ -7,13 +7,15 @@ SHELL := /bin/bash
 export DEBIAN_FRONTEND := noninteractive
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-PACKAGES := containerd runc containernetworking-plugins iproute2 nftables openssl gcc g++ libc6-dev procps python3 curl
-PROGRAMS := containerd runc /usr/lib/cni/bridge ip nft openssl gcc g++ sysctl python3 curl
+PACKAGES := containerd runc containernetworking-plugins iproute2 nftables openssl gcc g++ libc6-dev procps python3 curl buildah ca-certificates prometheus
+PROGRAMS := containerd runc /usr/lib/cni/bridge ip nft openssl gcc g++ sysctl python3 curl buildah update-ca-certificates promtool
 CARGO_DENY := 0.20.2
+# That of e2e/cluster.
+HELM_VERSION := v4.3.1
 HTTPWG := 0.2.5
 GRPCIO := 1.85.3
 
-.PHONY: help run test deps check fmt clippy doc deny unit drift h2-conformance grpc-interop fuzz e2e cluster cluster-down bench bench-subject
+.PHONY: help run test deps check fmt clippy doc deny unit drift chart chart-update image image-of h2-conformance grpc-interop fuzz e2e cluster cluster-down bench bench-subject
 
 help: ## Lists these targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 16
@@ -49,9 +51,48 @@ deny:
 unit: ## Tests that need no cluster
 	cargo test --locked --workspace --exclude lockgate-e2e
 
-drift: ## crds/ is what the code says
+drift: chart ## crds/ is what the code says, manifests/install.yaml what the chart says
 	cargo build --locked --bin lockgate
 	diff -u <(cat crds/*.yaml) <($(TARGET)/debug/lockgate crds | grep -vxe ---) || { echo 'crds/ is not what `lockgate crds` prints' >&2; exit 1; }
+
+HELM := $(abspath $(TARGET))/tools/helm-$(HELM_VERSION)/helm
+
+$(HELM):
+	GOBIN=$(dir $@) CGO_ENABLED=0 nice go install -trimpath helm.sh/helm/v4/cmd/helm@$(HELM_VERSION)
+
+chart: deps $(HELM) ## The Helm chart: lint, renderings against golden files, what it refuses, its copies
+	charts/check $(HELM)
+
+chart-update: $(HELM) ## Makes anew what is made of the chart, the settings and crds/
+	UPDATE_CHART=1 cargo test --locked -p lockgate --lib settings::tests::chart
+	charts/check $(HELM) update
+
+# docs/install.md tells how to build it with other programs.
+ARCH := amd64
+IMAGE := ghcr.io/lockgate/lockgate:$(shell sed -n '/^appVersion: /s///p' charts/lockgate/Chart.yaml)
+IMAGE_DIR := $(abspath $(TARGET))/image
+ARCHIVE := $(IMAGE_DIR)/lockgate-$(ARCH).tar
+IMAGE_MEGABYTES := 25
+RUST_TARGET := $(if $(filter arm64,$(ARCH)),aarch64,x86_64)-unknown-linux-gnu
+STRIP := $(if $(filter arm64,$(ARCH)),aarch64-linux-gnu-)strip
+BUILDAH := buildah --storage-driver vfs --root $(IMAGE_DIR)/storage --runroot $(IMAGE_DIR)/run
+export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER ?= aarch64-linux-gnu-gcc
+
+image: deps ## The image (ARCH=amd64 or arm64, IMAGE=NAME:TAG) as an archive in target/image
+	RUSTFLAGS='-C target-feature=+crt-static' nice cargo build --locked --profile dist --target $(RUST_TARGET) --bin lockgate
+	$(MAKE) image-of BINARY=$(TARGET)/$(RUST_TARGET)/dist/lockgate
+
+image-of:
+	@mkdir -p $(IMAGE_DIR)/context/$(ARCH)
+	$(STRIP) -o $(IMAGE_DIR)/context/$(ARCH)/lockgate $(BINARY)
+	cp /etc/ssl/certs/ca-certificates.crt $(IMAGE_DIR)/context/
+	echo 'hosts: files dns' > $(IMAGE_DIR)/context/nsswitch.conf
+	$(BUILDAH) build --quiet --isolation chroot --layers=false --timestamp 0 --platform linux/$(ARCH) --tag $(IMAGE) --file Dockerfile $(IMAGE_DIR)/context > /dev/null
+	@rm -f $(ARCHIVE)
+	$(BUILDAH) push --quiet $(IMAGE) docker-archive:$(ARCHIVE):$(IMAGE)
+	@rm -rf $(IMAGE_DIR)/storage $(IMAGE_DIR)/run
+	@size=$$(stat -c %s $(ARCHIVE)); echo "$(ARCHIVE): $$((size / 1000000)) MB"; \
+	[ $$size -le $(IMAGE_MEGABYTES)000000 ] || { echo 'more than $(IMAGE_MEGABYTES) MB' >&2; exit 1; }
 
 # The tests use io_uring, which some containers forbid.
 HTTPWG_BIN := $(abspath $(TARGET))/tools/bin/httpwg

@@ -46,6 +46,13 @@ impl Cluster {
         command
     }
 
+    /// A `helm` to run with these arguments, in the cluster of `e2e/cluster` alone.
+    pub fn helm_command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.kubectl[0]);
+        command.arg("helm").args(args).stdin(Stdio::null()).kill_on_drop(true);
+        command
+    }
+
     /// Runs `kubectl` and returns what it printed; fails with its error text.
     pub async fn kubectl(&self, args: &[&str]) -> Result<String> {
         let output = self.command(args).output().await.context("start kubectl")?;

@@ -64,6 +64,11 @@ impl Found {
         assert!(number("requests") >= least, "only {} requests, {least} wanted", number("requests"));
     }
 
+    /// What 99 of 100 requests of one kind of traffic waited at most.
+    pub fn p99(&self, traffic: &str) -> Duration {
+        Duration::from_secs_f64(self.0["traffic"][traffic]["p99Ms"].as_f64().unwrap_or_default() / 1e3)
+    }
+
     /// The longest wait for an answer of one kind of traffic.
     pub fn slowest(&self, traffic: &str) -> Duration {
         Duration::from_secs_f64(self.0["traffic"][traffic]["maxMs"].as_f64().unwrap_or_default() / 1e3)

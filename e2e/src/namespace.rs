@@ -40,6 +40,11 @@ impl Namespace {
         Self { cluster: cluster.clone(), name }
     }
 
+    /// The cluster that it is in.
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
     /// A hostname of its own.
     pub fn host(&self) -> String {
         format!("{}.example.test", self.name)

@@ -59,6 +59,11 @@ impl Authority {
 }
 
 impl Pair {
+    /// The certificate in PEM.
+    pub fn pem(&self) -> &str {
+        &self.pem
+    }
+
     /// A Secret with it.
     pub fn secret(&self, name: &str) -> String {
         let indented = |text: &str| text.lines().flat_map(|line| ["    ", line, "\n"]).collect::<String>();

@@ -1,3 +1,5 @@
+mod chart;
+
 use std::io::Write as _;
 
 use super::*;

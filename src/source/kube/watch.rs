@@ -46,6 +46,8 @@ const WATCH_SECONDS: u32 = 240;
 const PAGE: u32 = 500;
 /// How often it is looked whether an optional kind has been installed.
 const OPTIONAL: Duration = Duration::from_secs(10);
+/// How often an object is read that cannot be watched.
+const READ: Duration = Duration::from_secs(10);
 /// How long an optional kind must be gone before its objects count as gone: not on one odd answer.
 const GRACE: Duration = Duration::from_secs(30);
 /// The longest wait that the API server can ask for.
@@ -162,6 +164,9 @@ struct Watch<K: Observed> {
 
 impl<K: Observed> Watch<K> {
     async fn run(mut self) {
+        if let Some(name) = K::read(self.scope.as_deref()).map(str::to_owned) {
+            return self.read(&name).await;
+        }
         loop {
             let config = match &self.name {
                 Some(name) => Config::default().fields(&format!("metadata.name={name}")),
@@ -172,7 +177,7 @@ impl<K: Observed> Watch<K> {
             while let Some(event) = events.next().await {
                 let next = match event {
                     Ok(event) => self.event(event).await.map(|()| Next::Resume(Duration::ZERO)),
-                    Err(error) => self.failed(error).await,
+                    Err(error) => self.failed(Trouble::of(error)).await,
                 };
                 match next {
                     Err(Closed) => return,
@@ -183,6 +188,26 @@ impl<K: Observed> Watch<K> {
                         break;
                     }
                 }
+            }
+        }
+    }
+
+    /// Reads one object again and again.
+    async fn read(mut self, name: &str) {
+        let api = K::api(&self.client, self.scope.as_deref());
+        loop {
+            let done = match api.get(name).await {
+                Ok(object) => {
+                    self.backoff.reset();
+                    self.pulse.set_healthy(true);
+                    self.listing = vec![K::reduce(object)];
+                    self.list().await.map(|()| Next::Resume(READ))
+                }
+                Err(error) => self.failed(Trouble::with("get", &error)).await,
+            };
+            match done {
+                Err(Closed) => return,
+                Ok(Next::Resume(pause) | Next::Relist(pause)) => tokio::time::sleep(pause).await,
             }
         }
     }
@@ -275,8 +300,7 @@ impl<K: Observed> Watch<K> {
         self.batches.send(batch).await.map_err(|_| Closed)
     }
 
-    async fn failed(&mut self, error: watcher::Error) -> Result<Next, Closed> {
-        let trouble = Trouble::of(error);
+    async fn failed(&mut self, trouble: Trouble) -> Result<Next, Closed> {
         // To have to list again is part of every long life.
         if trouble.failure != Failure::Gone && self.pulse.set_healthy(false) {
             self.backoff.reset();
@@ -413,8 +437,12 @@ impl Trouble {
                 return Self { verb: "list", failure, message, patience: Duration::ZERO, relist: true };
             }
         };
-        let failure = Failure::of(&error);
-        let (code, patience, message) = match &error {
+        Self::with(verb, &error)
+    }
+
+    fn with(verb: &'static str, error: &kube::Error) -> Self {
+        let failure = Failure::of(error);
+        let (code, patience, message) = match error {
             kube::Error::Api(status) => {
                 let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
                 (status.code, Duration::from_secs(seconds.into()), status.message.clone())

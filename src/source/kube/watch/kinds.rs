@@ -40,6 +40,12 @@ pub(super) trait Observed:
         Config::default()
     }
 
+    /// The one object that is read again and again in place of a watch.
+    fn read(namespace: Option<&str>) -> Option<&str> {
+        let _ = namespace;
+        None
+    }
+
     /// What the index keeps of an object.
     fn object(self) -> Object;
 
@@ -267,7 +273,12 @@ impl Observed for Namespace {
         (&self).into()
     }
 
-    /// A Role in a namespace cannot let anyone list that namespace itself; the label with its name is known all the same.
+    /// A Role in a namespace can permit to get that namespace, but neither to list nor to watch it.
+    fn read(namespace: Option<&str>) -> Option<&str> {
+        namespace
+    }
+
+    /// The label with its name is known whatever a Role permits.
     fn stand_in(namespace: Option<&str>) -> Option<Object> {
         let namespace = namespace?;
         let labels = BTreeMap::from([(NAME_LABEL.to_owned(), namespace.to_owned())]);

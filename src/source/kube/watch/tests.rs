@@ -350,15 +350,50 @@ async fn an_optional_kind_may_be_absent_come_and_go() {
 
 #[tokio::test(start_paused = true)]
 async fn a_namespace_that_may_not_be_read_is_known_by_its_name() {
+    let (logged, _guard) = Logged::begin();
     let mut fixture = start::<Namespace>(Some("team"));
-    let list = fixture.server.list().await;
-    assert!(list.query.contains("fieldSelector=metadata.name%3Dteam"), "{}", list.query);
-    list.fail(403, "Forbidden", 0);
+    let get = fixture.server.next().await;
+    // Of all that can be asked of a namespace a Role in it can permit this alone.
+    assert_eq!((get.path.as_str(), get.query.as_str()), ("/api/v1/namespaces/team", ""));
+    get.fail(403, "Forbidden", 0);
     let Batch { mut changes, listed, .. } = fixture.batches.recv().await.unwrap();
     let Some(Change::Apply(Object { content: Content::Namespace(labels), .. })) = changes.pop() else {
         panic!("no namespace");
     };
     assert_eq!((labels["kubernetes.io/metadata.name"].as_str(), listed), ("team", true));
+    let begun = Instant::now();
+    fixture.server.next().await.fail(403, "Forbidden", 0);
+    assert!(begun.elapsed() >= OPTIONAL);
+    let log = logged.take();
+    assert_eq!(log.matches("missing permission: get namespaces in namespace team").count(), 1, "{log}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn labels_of_a_namespace_that_may_be_read_are_followed() {
+    let mut fixture = start::<Namespace>(Some("team"));
+    let tier = async |fixture: &mut Fixture| {
+        let Batch { mut changes, listed, .. } = fixture.batches.recv().await.unwrap();
+        assert!(listed);
+        match changes.pop() {
+            Some(Change::Apply(Object { content: Content::Namespace(labels), .. })) => Some(labels["tier"].clone()),
+            None => None,
+            other => panic!("{other:?}"),
+        }
+    };
+    let namespace = |version: &str, tier: &str| {
+        let metadata = json!({"name": "team", "uid": "u", "resourceVersion": version, "labels": {"tier": tier}});
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+    };
+    fixture.server.next().await.json(200, &namespace("1", "gold"));
+    assert_eq!(tier(&mut fixture).await.as_deref(), Some("gold"));
+    let begun = Instant::now();
+    fixture.server.next().await.json(200, &namespace("1", "gold"));
+    assert!(begun.elapsed() >= READ);
+    assert_eq!(tier(&mut fixture).await, None);
+    // What cannot be read for a moment stays as it was.
+    fixture.server.next().await.refuse();
+    fixture.server.next().await.json(200, &namespace("2", "silver"));
+    assert_eq!(tier(&mut fixture).await.as_deref(), Some("silver"));
 }
 
 #[tokio::test(start_paused = true)]
