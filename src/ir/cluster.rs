@@ -15,7 +15,7 @@ pub enum Protocol {
     #[default]
     Http1,
     /// HTTP/2: without TLS begun with prior knowledge (RFC 9113, section 3.3), with TLS agreed on.
-    H2c,
+    Http2,
     /// What clients and endpoints have agreed on, of which the gateway sees nothing.
     Opaque,
 }
@@ -84,8 +84,8 @@ impl Serialize for ClusterId {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let protocol = match (self.protocol, &self.tls) {
             (Protocol::Http1, _) => "",
-            (Protocol::H2c, None) => " h2c",
-            (Protocol::H2c, Some(_)) => " h2",
+            (Protocol::Http2, None) => " h2c",
+            (Protocol::Http2, Some(_)) => " h2",
             (Protocol::Opaque, _) => " opaque",
         };
         match &self.tls {

@@ -246,7 +246,7 @@ impl<B> EndpointPool<B> {
         let account = Rc::new(account.over(cluster.tls.clone()));
         let connections = match cluster.id.protocol() {
             Protocol::Http1 => Connections::H1(h1::Connections::new(account)),
-            Protocol::H2c => Connections::H2(Rc::new(h2::Connections::new(account))),
+            Protocol::Http2 => Connections::H2(Rc::new(h2::Connections::new(account))),
             Protocol::Opaque => Connections::Opaque(account),
         };
         Self { endpoint, connections, body: PhantomData }

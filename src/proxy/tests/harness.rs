@@ -71,7 +71,7 @@ fn forwarding(path: &str, backends: Vec<ir::Backend>) -> ir::Rule {
 /// A Service, which speaks HTTP/2 if its name ends in `-h2c`, and its clients' TLS if it ends in `-tls`.
 fn service_id(name: &str) -> ClusterId {
     let protocol = match name.rsplit('-').next() {
-        Some("h2c") => ir::Protocol::H2c,
+        Some("h2c") => ir::Protocol::Http2,
         Some("tls") => ir::Protocol::Opaque,
         _ => ir::Protocol::Http1,
     };

@@ -156,7 +156,7 @@ fn protocol(
     match (app_protocol, tls) {
         _ if speech == Speech::Clients => Ok(Protocol::Opaque),
         (Some("https" | "kubernetes.io/wss"), None) => Err("which begins with TLS: the backend needs tls"),
-        (Some("kubernetes.io/h2c"), None) => Ok(Protocol::H2c),
+        (Some("kubernetes.io/h2c"), None) => Ok(Protocol::Http2),
         (Some("kubernetes.io/ws"), None) => Ok(Protocol::Http1),
         (Some("kubernetes.io/h2c" | "kubernetes.io/ws"), Some(_)) => {
             Err("which is spoken without TLS, and the backend has tls; https is what goes with it")
@@ -172,7 +172,7 @@ fn protocol(
 const fn over_tls(tls: &api::BackendTls) -> Protocol {
     match tls.protocol {
         BackendProtocol::Http1 => Protocol::Http1,
-        BackendProtocol::Http2 => Protocol::H2c,
+        BackendProtocol::Http2 => Protocol::Http2,
     }
 }
 
