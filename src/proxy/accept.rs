@@ -7,6 +7,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
@@ -15,6 +16,7 @@ use tokio::sync::mpsc;
 use super::Worker;
 use super::connection::{self, Counted, Local};
 use super::headers::{self, Peer};
+use super::{Shared, quic};
 use crate::routing::ListenerIndex;
 use crate::settings::Listener;
 use crate::socket;
@@ -34,15 +36,19 @@ pub struct Bound {
     /// The address; its port is the real one.
     pub address: SocketAddr,
     socket: std::net::TcpListener,
+    /// For HTTP/3, at the same address.
+    datagrams: Option<std::net::UdpSocket>,
     entry: Entry,
 }
 
 /// What a connection has of its listener.
 #[derive(Clone)]
-struct Entry {
+pub(super) struct Entry {
     proxy_protocol: bool,
-    local: Local,
-    metrics: Arc<ListenerMetrics>,
+    /// What requests see of it.
+    pub local: Local,
+    /// Its counters.
+    pub metrics: Arc<ListenerMetrics>,
 }
 
 impl Bound {
@@ -53,9 +59,10 @@ impl Bound {
         socket.set_tcp_nodelay(true)?;
         let socket: std::net::TcpListener = socket.into();
         let address = socket.local_addr()?;
+        let datagrams = listener.http3.map(|_| socket::bind_datagrams(address).map(Into::into)).transpose()?;
         let local = Local { index, tls: listener.tls, https_redirect: listener.https_redirect };
         let entry = Entry { proxy_protocol: listener.proxy_protocol, local, metrics };
-        Ok(Self { name: listener.name.as_str().into(), address, socket, entry })
+        Ok(Self { name: listener.name.as_str().into(), address, socket, datagrams, entry })
     }
 
     /// Has the kernel take connections. Fails when somebody else listens on the port.
@@ -69,8 +76,16 @@ impl Bound {
             name: Arc::clone(&self.name),
             address: self.address,
             socket: self.socket.try_clone()?,
+            datagrams: None,
             entry: self.entry.clone(),
         })
+    }
+
+    /// Its half of HTTP/3, if it has one.
+    pub(super) fn quic(&self) -> io::Result<Option<quic::Bound>> {
+        let Some(datagrams) = &self.datagrams else { return Ok(None) };
+        let (name, entry) = (Arc::clone(&self.name), self.entry.clone());
+        Ok(Some(quic::Bound { name, socket: datagrams.try_clone()?, entry }))
     }
 }
 
@@ -127,9 +142,8 @@ fn place(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, entry: &Entry
         worker.metrics.refused(Refusal::Overloaded);
         return;
     }
-    let (other, least) = worker.shared.least_loaded();
-    let own = worker.load().load(std::sync::atomic::Ordering::Relaxed);
-    if other != worker.index && own >= least + IMBALANCE + least / 8 {
+    let other = fair(&worker.shared, worker.index);
+    if other != worker.index {
         match stream.into_std() {
             Ok(stream) => {
                 let accepted = Accepted { stream, peer, entry: entry.clone() };
@@ -141,6 +155,13 @@ fn place(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, entry: &Entry
         return;
     }
     serve(worker, stream, peer, entry);
+}
+
+/// The worker that is to have a new connection: `own`, unless another one has clearly fewer.
+pub(super) fn fair(shared: &Shared, own: usize) -> usize {
+    let (other, least) = shared.least_loaded();
+    let load = shared.loads.get(own).map_or(0, |load| load.0.load(Ordering::Relaxed));
+    if load >= least + IMBALANCE + least / 8 { other } else { own }
 }
 
 fn serve(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, entry: &Entry) {

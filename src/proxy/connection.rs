@@ -1,8 +1,11 @@
 //! One client connection from accept to close.
 
+mod budget;
 mod date;
 pub(super) mod h1;
 pub(super) mod h2;
+pub(super) mod h3;
+mod message;
 mod sniff;
 
 use std::cell::{Cell, RefCell};
@@ -40,7 +43,7 @@ pub(super) struct Local {
     pub https_redirect: Option<u16>,
 }
 
-/// A client connection, as its requests see it; with HTTP/2 one for each stream.
+/// A client connection, as its requests see it; with HTTP/2 and HTTP/3 one for each stream.
 pub(super) struct Client {
     /// Who is at the other end.
     pub peer: Rc<Peer>,
@@ -61,7 +64,8 @@ pub(super) struct Client {
 }
 
 impl Client {
-    fn new(worker: &Worker, peer: Peer, local: Local, secured: Option<Rc<Secured>>) -> Self {
+    /// A connection that was just made.
+    pub(super) fn new(worker: &Worker, peer: Peer, local: Local, secured: Option<Rc<Secured>>) -> Self {
         Self {
             peer: Rc::new(peer),
             local,
@@ -95,7 +99,7 @@ impl Client {
         self.watched.conn()
     }
 
-    /// Whether it is a stream of HTTP/2.
+    /// Whether it is a stream of HTTP/2 or HTTP/3.
     pub(super) fn is_stream(&self) -> bool {
         self.connection.is_some()
     }

@@ -11,6 +11,7 @@ use http::HeaderMap;
 use http::header;
 use http_body::{Body, Frame, SizeHint};
 
+use super::connection::h3;
 use crate::telemetry::metrics::Refusal;
 use crate::upstream::pool::{BodyError, H2Body};
 
@@ -19,12 +20,14 @@ pub(super) enum Incoming {
     /// Over HTTP/1.1.
     H1(hyper::body::Incoming),
     /// On a stream of HTTP/2.
-    H2(Box<Stream>),
+    H2(Box<Stream<H2Body>>),
+    /// On a stream of HTTP/3.
+    H3(Box<Stream<h3::Body>>),
 }
 
 /// A body on a stream, and who has to be told when somebody begins to read it.
-pub(super) struct Stream {
-    body: H2Body,
+pub(super) struct Stream<B> {
+    body: B,
     expectation: Option<Rc<Expectation>>,
 }
 
@@ -56,10 +59,29 @@ impl Expectation {
 impl Incoming {
     /// The body of a request with this head, and what its client waits for before it sends it.
     pub(super) fn stream(stream: RecvStream, headers: &HeaderMap) -> (Self, Option<Rc<Expectation>>) {
-        let expects = headers.get(header::EXPECT).is_some_and(|v| v.as_bytes().eq_ignore_ascii_case(b"100-continue"));
-        let expectation = expects.then(Rc::default);
+        let expectation = expectation(headers);
         let body = H2Body::new(stream, headers);
         (Self::H2(Box::new(Stream { body, expectation: expectation.clone() })), expectation)
+    }
+
+    /// The same in HTTP/3.
+    pub(super) fn quic(body: h3::Body, headers: &HeaderMap) -> (Self, Option<Rc<Expectation>>) {
+        let expectation = expectation(headers);
+        (Self::H3(Box::new(Stream { body, expectation: expectation.clone() })), expectation)
+    }
+}
+
+fn expectation(headers: &HeaderMap) -> Option<Rc<Expectation>> {
+    let expects = headers.get(header::EXPECT).is_some_and(|v| v.as_bytes().eq_ignore_ascii_case(b"100-continue"));
+    expects.then(Rc::default)
+}
+
+impl<B> Stream<B> {
+    /// Somebody begins to read.
+    fn begin(&mut self) {
+        if let Some(expectation) = self.expectation.take() {
+            expectation.want();
+        }
     }
 }
 
@@ -110,10 +132,12 @@ impl Body for Incoming {
         match self.get_mut() {
             Self::H1(body) => Pin::new(body).poll_frame(cx).map_err(Into::into),
             Self::H2(stream) => {
-                if let Some(expectation) = stream.expectation.take() {
-                    expectation.want();
-                }
+                stream.begin();
                 Pin::new(&mut stream.body).poll_frame(cx).map_err(Into::into)
+            }
+            Self::H3(stream) => {
+                stream.begin();
+                Pin::new(&mut stream.body).poll_frame(cx)
             }
         }
     }
@@ -122,6 +146,7 @@ impl Body for Incoming {
         match self {
             Self::H1(body) => body.is_end_stream(),
             Self::H2(stream) => stream.body.is_end_stream(),
+            Self::H3(stream) => stream.body.is_end_stream(),
         }
     }
 
@@ -129,6 +154,7 @@ impl Body for Incoming {
         match self {
             Self::H1(body) => body.size_hint(),
             Self::H2(stream) => stream.body.size_hint(),
+            Self::H3(stream) => stream.body.size_hint(),
         }
     }
 }

@@ -38,7 +38,7 @@ pub(super) async fn handle(
     client: Rc<Client>,
     request: Request<Incoming>,
 ) -> Response<ResponseBody> {
-    let is_h2 = request.version() == Version::HTTP_2;
+    let version = request.version();
     client.conn().begin_exchange(ir::Timeouts::default().idle);
     let is_grpc = grpc::is_request(request.method(), request.headers());
     let mut exchange = Exchange::begin(&worker, &client, request.method());
@@ -62,11 +62,14 @@ pub(super) async fn handle(
         grant.apply(response.headers_mut());
     }
     response.headers_mut().insert(REQUEST_ID, id);
+    if !leave {
+        https::advertise(&worker, &client, version, response.headers_mut());
+    }
     if let Some(agreed) = response.body_mut().take_tunnel() {
         client.go_on_as(exchange.switch(agreed));
         return response;
     }
-    let closing = if is_h2 {
+    let closing = if version >= Version::HTTP_2 {
         // A stream's failure is no reason to end its connection, and its leaving is said by GOAWAY.
         response.headers_mut().remove(header::CONNECTION);
         leave
@@ -207,7 +210,7 @@ fn finish(response: &mut Response<ResponseBody>, rule: &ir::Rule, backend: Optio
 /// Refuses heads that are ambiguous or not served, and brings `Host` into its one form. Gives the authority.
 fn judge_head(worker: &Worker, parts: &mut http::request::Parts) -> Result<String, Failure> {
     let limits = &worker.shared.settings.limits;
-    if parts.version == Version::HTTP_2 {
+    if parts.version >= Version::HTTP_2 {
         head::count_fields(&parts.headers, limits.max_headers)?;
     }
     let authority = head::authority(parts, limits.max_uri_bytes.get())?;

@@ -3,7 +3,7 @@
 //! What handshakes run with is chosen by the client's first message from the snapshot of that moment. A connection keeps
 //! what it was made with; whether it still is good for a request is judged when the request comes (`Secured::serves`).
 
-mod sni;
+pub(super) mod sni;
 
 use std::io;
 use std::rc::Rc;
@@ -60,6 +60,15 @@ pub(super) enum Standing<'a> {
 }
 
 impl Secured {
+    /// What is known of a client that asked for `host`, was asked for `clients`, and showed `certificate`.
+    pub(super) fn new(
+        host: Box<str>,
+        clients: Option<ClientCertificates>,
+        certificate: Option<&CertificateDer<'_>>,
+    ) -> Self {
+        Self { host, clients, certificate: certificate.and_then(field_value) }
+    }
+
     /// Whether the connection is good for a request to `host` that `selector` takes, or would if one of its rules did.
     fn serves(
         &self,
@@ -232,8 +241,8 @@ async fn shake(
     let Some(accepted) = accepted else { return Err(Failed::Because(Handshake::Malformed)) };
     let stream = StartHandshake::from_parts(accepted, stream).into_stream(config).await?;
     let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-    let certificate = shown.and_then(field_value);
-    Ok(Accepted::Ended(stream, Rc::new(Secured { host, clients, certificate })))
+    let secured = Rc::new(Secured::new(host, clients, shown));
+    Ok(Accepted::Ended(stream, secured))
 }
 
 /// A client's first message.

@@ -3,9 +3,7 @@
 //! Built on the `h2` crate itself, as the connections to backends are: one task drives the connection, one more serves each
 //! stream. What each may cost is bounded here where the crate does not do it.
 
-mod budget;
 mod frames;
-mod message;
 mod stream;
 
 use std::cell::Cell;
@@ -20,9 +18,9 @@ use ::h2::{Error, Reason, RecvStream};
 use bytes::Bytes;
 use http::Request;
 
-use self::budget::Budget;
 use self::frames::{FrameIo, Frames};
 use super::Client;
+use super::budget::Budget;
 use crate::proxy::Worker;
 use crate::proxy::io::{self, Stream};
 use crate::proxy::watchdog::{Conn, Stage};

@@ -187,8 +187,10 @@ async fn requests_go_over_tls_to_who_can_prove_it() {
     let authority = Authority::new("ca");
     let server = Server::start(&authority.issue(&["b.test"])).await;
     let own = tls("b.test", &authority);
-    let rules =
-        vec![to("/h1", at(server.address, Protocol::Http1, &own)), to("/h2", at(server.address, Protocol::Http2, &own))];
+    let rules = vec![
+        to("/h1", at(server.address, Protocol::Http1, &own)),
+        to("/h2", at(server.address, Protocol::Http2, &own)),
+    ];
     let gateway = Gateway::start(vec![selector(rules)]).await;
     let mut client = gateway.connect().await;
     for (path, body) in

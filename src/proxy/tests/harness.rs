@@ -252,6 +252,22 @@ impl Gateway {
         Client::new(TcpStream::connect(self.addresses[listener]).await.unwrap())
     }
 
+    /// How many connections each worker has.
+    pub(super) fn loads(&self) -> Vec<usize> {
+        self.shared.loads.iter().map(|load| load.0.load(Ordering::Relaxed)).collect()
+    }
+
+    /// Waits for its threads after a drain.
+    pub(super) async fn join(mut self) {
+        let workers = self.workers.take().unwrap();
+        tokio::task::spawn_blocking(move || workers.join()).await.unwrap();
+    }
+
+    /// Where a listener is.
+    pub(super) fn address(&self, listener: usize) -> SocketAddr {
+        self.addresses[listener]
+    }
+
     /// The value of a metric, given with its labels; 0 where there is none.
     pub(super) fn metric(&self, name: &str) -> u64 {
         let metrics = self.metrics();

@@ -3,6 +3,7 @@
 mod clients;
 mod handshakes;
 mod http2;
+mod http3;
 mod passthrough;
 mod sessions;
 

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body::Body as _;
 
-use super::super::Client;
-use super::{Open, PROTOCOL, Shared, message};
+use super::super::{Client, message};
+use super::{Open, PROTOCOL, Shared};
 use crate::proxy::body::ResponseBody;
 use crate::proxy::incoming::{Expectation, Incoming};
 use crate::proxy::service;
