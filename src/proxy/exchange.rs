@@ -107,7 +107,8 @@ impl Exchange {
     /// The backend has agreed to another protocol. The request is counted now, for a tunnel may live for days; what it
     /// holds is held on.
     pub(super) fn switch(mut self, agreed: Agreed) -> Tunnel {
-        self.status = StatusCode::SWITCHING_PROTOCOLS.as_u16();
+        let status = if agreed.is_extended { StatusCode::OK } else { StatusCode::SWITCHING_PROTOCOLS };
+        self.status = status.as_u16();
         self.record();
         self.switched = true;
         self.client.conn().begin_answer();

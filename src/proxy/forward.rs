@@ -347,6 +347,11 @@ impl<'a> Attempts<'a> {
         {
             return Err(Failure::because(Refusal::UpstreamInvalid, format!("{}: {ambiguity}", pool.endpoint.addr)));
         }
+        if response.status().is_success() && self.wanted.as_ref().is_some_and(Wanted::is_extended) {
+            // To its client it would say that there is a tunnel.
+            let detail = format!("{}: {} instead of a 101", pool.endpoint.addr, response.status());
+            return Err(Failure::because(Refusal::UpstreamInvalid, detail));
+        }
         if let Some(backoff) = self.retry_on_status(response.status().as_u16()) {
             self.pass_over(pool);
             drop((response, link, load));
@@ -385,11 +390,12 @@ impl<'a> Attempts<'a> {
         let agreed = self.wanted.as_ref().and_then(|wanted| wanted.agreed(&response));
         let Some((protocol, backend)) = agreed.zip(link.switch()) else {
             // What follows would be bytes of no known meaning (RFC 9110, section 15.2.2).
-            let detail = format!("{}: 101 to what nobody asked for", pool.endpoint.addr);
+            let detail = format!("{}: 101 to what nobody asked for, or without its proof", pool.endpoint.addr);
             return Err(Failure::because(Refusal::UpstreamInvalid, detail));
         };
         let silence = Silence { whole: self.rule.timeouts.tunnel, half: self.rule.timeouts.idle };
-        let body = ResponseBody::tunnel(Agreed { backend, protocol, load, silence });
+        let is_extended = self.wanted.as_ref().is_some_and(Wanted::is_extended);
+        let body = ResponseBody::tunnel(Agreed { backend, protocol, load, silence, is_extended });
         Ok(Attempt::Answered(response.map(|_| body)))
     }
 

@@ -17,6 +17,8 @@ use crate::upstream::pool::{BodyError, H2Body};
 
 /// A body that comes from a client.
 pub(super) enum Incoming {
+    /// There is none.
+    None,
     /// Over HTTP/1.1.
     H1(hyper::body::Incoming),
     /// On a stream of HTTP/2.
@@ -130,6 +132,7 @@ impl Body for Incoming {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         match self.get_mut() {
+            Self::None => Poll::Ready(None),
             Self::H1(body) => Pin::new(body).poll_frame(cx).map_err(Into::into),
             Self::H2(stream) => {
                 stream.begin();
@@ -144,6 +147,7 @@ impl Body for Incoming {
 
     fn is_end_stream(&self) -> bool {
         match self {
+            Self::None => true,
             Self::H1(body) => body.is_end_stream(),
             Self::H2(stream) => stream.body.is_end_stream(),
             Self::H3(stream) => stream.body.is_end_stream(),
@@ -152,6 +156,7 @@ impl Body for Incoming {
 
     fn size_hint(&self) -> SizeHint {
         match self {
+            Self::None => SizeHint::with_exact(0),
             Self::H1(body) => body.size_hint(),
             Self::H2(stream) => stream.body.size_hint(),
             Self::H3(stream) => stream.body.size_hint(),

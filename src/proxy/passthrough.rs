@@ -80,7 +80,7 @@ async fn join(
     let permit = service::place(worker, rule, runtime, None).await?;
     let (backend, load) = connect(worker, rule, runtime).await?;
     let silence = Silence { whole: rule.timeouts.tunnel, half: rule.timeouts.idle };
-    Ok((Agreed { backend, protocol: PROTOCOL.into(), load, silence }, permit))
+    Ok((Agreed { backend, protocol: PROTOCOL.into(), load, silence, is_extended: false }, permit))
 }
 
 /// A connection to an endpoint of one of the rule's backends; where one cannot be connected to, to another.

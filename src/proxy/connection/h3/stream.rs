@@ -69,7 +69,7 @@ async fn resolved(
     ends: &Ends,
 ) -> Option<(Request<()>, RequestStream<Both, Bytes>)> {
     let error = match conn.unless_expired(resolver.resolve_request()).await {
-        Some(Ok(resolved)) => return Some(resolved),
+        Some(Ok(whole)) => return Some(whole),
         Some(Err(error)) => error,
         None => {
             shared.worker.metrics.refused(Refusal::HeaderTimeout);
