@@ -66,6 +66,11 @@ impl Exchange {
         self.deadline = grpc::timeout(headers).and_then(|timeout| tokio::time::Instant::now().checked_add(timeout));
     }
 
+    /// Whether it is a call of gRPC.
+    pub(super) fn is_grpc(&self) -> bool {
+        self.grpc.is_some()
+    }
+
     /// When the client will have given up, if it has said so.
     pub(super) fn deadline(&self) -> Option<tokio::time::Instant> {
         self.deadline
