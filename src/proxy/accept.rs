@@ -45,6 +45,8 @@ pub struct Bound {
 #[derive(Clone)]
 pub(super) struct Entry {
     proxy_protocol: bool,
+    /// The port.
+    pub port: u16,
     /// What requests see of it.
     pub local: Local,
     /// Its counters.
@@ -61,7 +63,7 @@ impl Bound {
         let address = socket.local_addr()?;
         let datagrams = listener.http3.map(|_| socket::bind_datagrams(address).map(Into::into)).transpose()?;
         let local = Local { index, tls: listener.tls, https_redirect: listener.https_redirect };
-        let entry = Entry { proxy_protocol: listener.proxy_protocol, local, metrics };
+        let entry = Entry { proxy_protocol: listener.proxy_protocol, port: address.port(), local, metrics };
         Ok(Self { name: listener.name.as_str().into(), address, socket, datagrams, entry })
     }
 
@@ -168,14 +170,15 @@ fn serve(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, entry: &Entry
     let counted = Counted::new(worker, &entry.metrics);
     let (trusted, owned) = (&worker.shared.settings.trusted_proxies, Rc::clone(worker));
     if !entry.proxy_protocol {
-        let peer = Peer::new(peer.ip(), trusted, entry.local.tls);
+        let ends = stream.local_addr().ok().map(|local| (peer, local));
+        let peer = Peer::new(peer.ip(), trusted, entry.local.tls).between(ends);
         if entry.local.tls {
             tokio::task::spawn_local(connection::serve_tls(owned, stream, peer, entry.local, counted));
         } else {
             tokio::task::spawn_local(connection::serve(owned, stream, peer, entry.local, counted));
         }
     } else if headers::is_trusted(peer.ip(), trusted) {
-        tokio::task::spawn_local(connection::serve_told(owned, stream, peer.ip(), entry.local, counted));
+        tokio::task::spawn_local(connection::serve_told(owned, stream, peer, entry.local, counted));
     } else {
         tracing::debug!(peer = %peer.ip(), "a source that is not trusted came to a listener with PROXY protocol");
         worker.metrics.refused(Refusal::ProxyUntrusted);

@@ -9,7 +9,7 @@ mod message;
 mod sniff;
 
 use std::cell::{Cell, RefCell};
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -23,11 +23,12 @@ use super::Worker;
 use super::headers::Peer;
 use super::io::Replayed;
 use super::passthrough;
-use super::proxy_protocol::{self, Missing};
+use super::proxy_protocol::{self, Missing, told};
 use super::screen::Screened;
 use super::tls::{self, Accepted, Secured};
 use super::tunnel::Tunnel;
 use super::watchdog::{Conn, Watched};
+use crate::ir;
 use crate::lifecycle::RequestGuard;
 use crate::routing::ListenerIndex;
 use crate::telemetry::metrics::{ListenerMetrics, Refusal};
@@ -122,6 +123,12 @@ impl Client {
         }
     }
 
+    /// What a backend is told of it in front of its bytes.
+    pub(super) fn told(&self, version: ir::ProxyProtocol) -> Bytes {
+        let is_verified = || self.secured.as_ref().is_some_and(|secured| secured.is_identified());
+        told::header(version, self.peer.ends(), self.peer.is_https().then(is_verified))
+    }
+
     /// Has the connection go on as a tunnel after its answer.
     pub(super) fn go_on_as(&self, tunnel: Tunnel) {
         *self.tunnel.borrow_mut() = Some(tunnel);
@@ -159,7 +166,7 @@ impl Drop for Counted {
 pub(super) async fn serve_told(
     worker: Rc<Worker>,
     mut stream: TcpStream,
-    balancer: IpAddr,
+    balancer: SocketAddr,
     local: Local,
     counted: Counted,
 ) {
@@ -169,7 +176,9 @@ pub(super) async fn serve_told(
     };
     let refusal = match received {
         Ok(header) => {
-            let peer = Peer::told(&header, balancer, &worker.shared.settings.trusted_proxies, local.tls);
+            let ends = stream.local_addr().ok().map(|local| (balancer, local));
+            let trusted = &worker.shared.settings.trusted_proxies;
+            let peer = Peer::told(&header, balancer.ip(), trusted, local.tls).between(ends);
             if local.tls {
                 return Box::pin(serve_tls(worker, stream, peer, local, counted)).await;
             }
@@ -178,7 +187,7 @@ pub(super) async fn serve_told(
         Err(Missing::Silent) => return,
         Err(Missing::Slow) => Refusal::HeaderTimeout,
         Err(Missing::Malformed(error)) => {
-            tracing::debug!(%error, peer = %balancer, "connection refused");
+            tracing::debug!(%error, peer = %balancer.ip(), "connection refused");
             Refusal::ProxyHeader
         }
     };
@@ -197,7 +206,7 @@ pub(super) async fn serve_tls(worker: Rc<Worker>, stream: TcpStream, peer: Peer,
                 h1::serve(worker, Bytes::new(), stream, client).await;
             }
         }
-        Some(Accepted::Passed(stream, passed)) => Box::pin(passthrough::serve(&worker, stream, passed)).await,
+        Some(Accepted::Passed(stream, passed)) => Box::pin(passthrough::serve(&worker, stream, passed, &peer)).await,
         None => {}
     }
     drop(counted);

@@ -110,6 +110,8 @@ struct Attempts<'a> {
     may_repeat: bool,
     upload: Option<Rc<Upload>>,
     wanted: Option<Wanted>,
+    /// What the backend is told of the client in front of the connection's bytes.
+    told: Option<Bytes>,
     /// Endpoints that could not be connected to, or are passed over for the retry.
     tried: Vec<u64>,
     connects: usize,
@@ -162,6 +164,7 @@ impl<'a> Attempts<'a> {
             may_repeat,
             upload,
             wanted,
+            told: cluster.id.proxy_protocol.map(|version| client.told(version)),
             tried: Vec::new(),
             connects: 0,
             retries: 0,
@@ -192,7 +195,7 @@ impl<'a> Attempts<'a> {
     }
 
     async fn attempt(&mut self, pool: &Rc<EndpointPool<RequestBody>>) -> Result<Attempt, Failure> {
-        let mut link = match pool.take_idle(self.worker.watchdog.now_ms()) {
+        let mut link = match pool.take_idle(self.worker.watchdog.now_ms(), self.told.as_ref()) {
             Some(link) => link,
             None => match self.connect(pool).await {
                 Ok(link) => link,
@@ -234,7 +237,7 @@ impl<'a> Attempts<'a> {
     async fn connect(&mut self, pool: &EndpointPool<RequestBody>) -> Result<Link<RequestBody>, AcquireError> {
         self.connects += 1;
         let now = self.worker.watchdog.now_ms();
-        pool.connect(&self.rule.upstream, self.rule.timeouts.connect, now).await
+        pool.connect(&self.rule.upstream, self.rule.timeouts.connect, now, self.told.as_ref()).await
     }
 
     fn connect_failed(&mut self, pool: &EndpointPool<RequestBody>, error: AcquireError) -> Result<Attempt, Failure> {

@@ -7,7 +7,9 @@ use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::error::Failure;
+use super::headers::Peer;
 use super::io::ClientIo;
+use super::proxy_protocol::told;
 use super::tls::{self, Passed};
 use super::tunnel::{Agreed, Silence, Tunnel};
 use super::watchdog::Conn;
@@ -24,12 +26,12 @@ use crate::upstream::pool::Switched;
 const PROTOCOL: &str = "tls";
 
 /// Serves a connection to its end. It holds the drain like a request.
-pub(super) async fn serve(worker: &Rc<Worker>, mut stream: TcpStream, passed: Passed) {
+pub(super) async fn serve(worker: &Rc<Worker>, mut stream: TcpStream, passed: Passed, peer: &Peer) {
     let guard = worker.shared.lifecycle.worker(worker.index).map(lifecycle::Worker::begin);
     let watched = worker.watchdog.watch(worker.stage_limits());
     let conn = watched.conn();
     conn.begin_exchange(ir::Timeouts::default().idle);
-    match open(worker, conn, &passed).await {
+    match open(worker, conn, &passed, peer).await {
         Ok((agreed, permit)) => {
             conn.switch(Arc::clone(&agreed.protocol), agreed.silence.whole);
             let tunnel = Tunnel::new(worker, agreed, (guard, permit));
@@ -51,13 +53,14 @@ async fn open(
     worker: &Worker,
     conn: &Conn,
     passed: &Passed,
+    peer: &Peer,
 ) -> Result<(Agreed, Option<OwnedSemaphorePermit>), Failure> {
     let found = passed.rule.and_then(|key| Some((key, passed.snapshot.table.rule(key)?)));
     let Some((key, found)) = found else {
         return Err(Failure::because(Refusal::NoRoute, "no Route is attached to the Selector"));
     };
     conn.matched(passed.snapshot.clone(), key, found.rule.timeouts.idle);
-    let outcome = join(worker, &found).await;
+    let outcome = join(worker, &found, peer).await;
     found.payload.metrics().passed(worker.index, outcome.as_ref().err().map(|failure| failure.reason));
     outcome
 }
@@ -65,6 +68,7 @@ async fn open(
 async fn join(
     worker: &Worker,
     found: &CompiledRule<'_, RuleRuntime>,
+    peer: &Peer,
 ) -> Result<(Agreed, Option<OwnedSemaphorePermit>), Failure> {
     let (rule, runtime) = (&**found.rule, found.payload);
     if !worker.shared.lifecycle.phase().serves() {
@@ -78,14 +82,21 @@ async fn join(
         }
     }
     let permit = service::place(worker, rule, runtime, None).await?;
-    let (backend, load) = connect(worker, rule, runtime).await?;
+    let (backend, load) = connect(worker, rule, runtime, peer).await?;
     let silence = Silence { whole: rule.timeouts.tunnel, half: rule.timeouts.idle };
     Ok((Agreed { backend, protocol: PROTOCOL.into(), load, silence, is_extended: false }, permit))
 }
 
 /// A connection to an endpoint of one of the rule's backends; where one cannot be connected to, to another.
-async fn connect(worker: &Worker, rule: &ir::Rule, runtime: &RuleRuntime) -> Result<(Switched, Option<Load>), Failure> {
+async fn connect(
+    worker: &Worker,
+    rule: &ir::Rule,
+    runtime: &RuleRuntime,
+    peer: &Peer,
+) -> Result<(Switched, Option<Load>), Failure> {
     let (_, cluster) = forward::pick(worker, runtime)?;
+    // Its TLS is the backend's to see.
+    let told = cluster.id.proxy_protocol.map(|version| told::header(version, peer.ends(), None));
     let local = worker.pools.cluster(cluster);
     let mut tried = Vec::new();
     loop {
@@ -93,7 +104,7 @@ async fn connect(worker: &Worker, rule: &ir::Rule, runtime: &RuleRuntime) -> Res
             let reason = if tried.is_empty() { Refusal::NoEndpoints } else { Refusal::ConnectFailed };
             return Err(Failure::because(reason, &cluster.id));
         };
-        let failure = match pool.dial(&rule.upstream, rule.timeouts.connect).await {
+        let failure = match pool.dial(&rule.upstream, rule.timeouts.connect, told.as_ref()).await {
             Ok(switched) => {
                 let by_load = matches!(rule.load_balancing, ir::LoadBalancing::LeastRequest);
                 return Ok((switched, by_load.then(|| Load::new(&pool.endpoint))));

@@ -6,7 +6,7 @@
 mod session;
 
 use std::io;
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -189,7 +189,9 @@ async fn serve(worker: Rc<Worker>, asked: Asked) {
     match outcome {
         Ok(connection) => {
             worker.metrics.handshake(Handshake::Full, TlsVersion::V1_3);
-            let peer = Peer::new(connection.remote_address().ip(), &worker.shared.settings.trusted_proxies, true);
+            let remote = connection.remote_address();
+            let ends = connection.local_ip().map(|ip| (remote, SocketAddr::new(ip, entry.port)));
+            let peer = Peer::new(remote.ip(), &worker.shared.settings.trusted_proxies, true).between(ends);
             let client = Rc::new(Client::new(&worker, peer, entry.local, secured(&connection)));
             h3::serve(&worker, connection, client).await;
         }

@@ -69,6 +69,11 @@ impl Secured {
         Self { host, clients, certificate: certificate.and_then(field_value) }
     }
 
+    /// Whether the client has shown a certificate, which verified then.
+    pub(super) fn is_identified(&self) -> bool {
+        self.certificate.is_some()
+    }
+
     /// Whether the connection is good for a request to `host` that `selector` takes, or would if one of its rules did.
     fn serves(
         &self,

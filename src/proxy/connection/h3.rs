@@ -10,6 +10,7 @@ mod transport;
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -50,8 +51,8 @@ struct Shared {
     worker: Rc<Worker>,
     client: Rc<Client>,
     connection: quinn::Connection,
-    /// Who is at the other end now: a connection may move.
-    peer: RefCell<Rc<Peer>>,
+    /// Who is at the other end now, and where: a connection may move.
+    peer: RefCell<(SocketAddr, Rc<Peer>)>,
     /// Resets before an answer, of which each cost more to serve than to ask for.
     resets: Budget,
     /// Streams being served. One that was reset counts until its work has ended.
@@ -65,7 +66,7 @@ impl Shared {
             worker: Rc::clone(worker),
             client: Rc::clone(client),
             connection: connection.clone(),
-            peer: RefCell::new(Rc::clone(&client.peer)),
+            peer: RefCell::new((connection.remote_address(), Rc::clone(&client.peer))),
             resets: Budget::new(resets, client.conn().now_ms()),
             open: Cell::new(0),
         }
@@ -73,12 +74,14 @@ impl Shared {
 
     /// Who sends what comes now.
     fn peer(&self) -> Rc<Peer> {
-        let ip = self.connection.remote_address().ip().to_canonical();
-        let mut peer = self.peer.borrow_mut();
-        if peer.ip != ip {
-            *peer = Rc::new(Peer::new(ip, &self.worker.shared.settings.trusted_proxies, true));
+        let remote = self.connection.remote_address();
+        let mut known = self.peer.borrow_mut();
+        if known.0 != remote {
+            let ends = known.1.ends().map(|(_, local)| (remote, local));
+            let peer = Peer::new(remote.ip(), &self.worker.shared.settings.trusted_proxies, true);
+            *known = (remote, Rc::new(peer.between(ends)));
         }
-        Rc::clone(&peer)
+        Rc::clone(&known.1)
     }
 
     /// A stream was reset before its answer.
@@ -254,14 +257,13 @@ impl<'a> Driver<'a> {
             Leaving::No if self.last.is_some() && self.shared.worker.shared.lifecycle.phase().asks_to_leave() => {
                 return self.ask(cx);
             }
-            Leaving::No => {}
             Leaving::Asked(step) => {
                 if step.as_mut().poll(cx).is_ready() {
                     return self.tell(cx);
                 }
             }
             Leaving::Told(_) if !is_open => return Next::End(Ended::Closed),
-            Leaving::Told(_) => {}
+            Leaving::No | Leaving::Told(_) => {}
         }
         self.enter_stage(is_open);
         if !self.conn.poll_expired(cx) {
