@@ -7,6 +7,8 @@
 
 #[path = "app/endpoints.rs"]
 mod endpoints;
+#[path = "app/grpc.rs"]
+mod grpc;
 #[path = "app/h2c.rs"]
 mod h2c;
 #[path = "app/headers.rs"]
