@@ -14,8 +14,9 @@ CARGO_DENY := 0.20.2
 HELM_VERSION := v4.3.1
 HTTPWG := 0.2.5
 GRPCIO := 1.85.3
+AIOQUIC := 1.7.2
 
-.PHONY: help run test deps check fmt clippy doc deny unit drift chart chart-update image image-of h2-conformance grpc-interop fuzz e2e cluster cluster-down bench bench-subject
+.PHONY: help run test deps check fmt clippy doc deny unit drift chart chart-update image image-of h2-conformance grpc-interop http3-interop fuzz e2e cluster cluster-down bench bench-subject
 
 help: ## Lists these targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 16
@@ -108,6 +109,13 @@ grpc-interop: ## Cases of gRPC's interop tests with grpcio through the gateway; 
 	cargo build --locked --bin lockgate
 	@$(GRPC_VENV)/bin/python3 -c 'import grpc' 2> /dev/null || { python3 -m venv $(GRPC_VENV); $(GRPC_VENV)/bin/pip install -q grpcio==$(GRPCIO); }
 	e2e/conformance/grpc $(TARGET)/debug/lockgate $(GRPC_VENV)/bin/python3
+
+QUIC_VENV := $(abspath $(TARGET))/tools/aioquic-$(AIOQUIC)
+
+http3-interop: ## Requests of aioquic over HTTP/3 through the gateway; docs/http3.md. No part of `make test`
+	cargo build --locked --bin lockgate
+	@$(QUIC_VENV)/bin/python3 -c 'import aioquic' 2> /dev/null || { python3 -m venv $(QUIC_VENV); $(QUIC_VENV)/bin/pip install -q aioquic==$(AIOQUIC); }
+	e2e/conformance/http3 $(TARGET)/debug/lockgate $(QUIC_VENV)/bin/python3
 
 # The flags are those of `cargo fuzz run --sanitizer none`; without a sanitizer a stable compiler will do. With nightly and cargo-fuzz
 # `cargo fuzz run TARGET` works too.

@@ -16,7 +16,7 @@ mod selector;
 mod upgrade;
 mod validate;
 
-pub use backend::{Backend, BackendPort, BackendProtocol, BackendReference, BackendTls};
+pub use backend::{Backend, BackendPort, BackendProtocol, BackendProxyProtocol, BackendReference, BackendTls};
 pub use byte_size::{ByteSize, ByteSizeError};
 pub use crd::{crds, crds_yaml};
 pub use duration::{Duration, DurationError};

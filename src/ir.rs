@@ -18,7 +18,9 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-pub use self::cluster::{Cluster, ClusterId, ClusterPlace, Endpoint, EndpointSet, EndpointState, Protocol, Target};
+pub use self::cluster::{
+    Cluster, ClusterId, ClusterPlace, Endpoint, EndpointSet, EndpointState, Protocol, ProxyProtocol, Target,
+};
 pub use self::condition::{Condition, ConditionSet, Mode, Predicate, Source, StringTest, TimePoint};
 pub use self::cors::{Allowed, Cors, InvalidOrigin, OriginPattern, Origins};
 pub use self::filter::{DirectResponse, Filter, HeaderEdit, Mirror, PathRewrite, QueryEdit, Redirect};

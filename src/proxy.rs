@@ -24,6 +24,7 @@ mod passthrough;
 pub mod preview;
 pub mod proxy_protocol;
 mod query;
+mod quic;
 pub mod raw;
 mod screen;
 mod service;
@@ -40,6 +41,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc as std_mpsc;
 use std::time::{Duration, Instant};
 
+use http::HeaderValue;
 use hyper::server::conn::http1;
 use tokio::runtime::LocalOptions;
 use tokio::sync::mpsc;
@@ -75,6 +77,8 @@ pub struct Shared {
     upgrades: Vec<Arc<str>>,
     /// What a head in HTTP/1 may take.
     heads: raw::Limits,
+    /// What answers say of HTTP/3, for each listener that has it.
+    alternatives: Box<[Option<HeaderValue>]>,
     loads: Box<[WorkerLoad]>,
 }
 
@@ -97,7 +101,19 @@ impl Shared {
         let upgrades = settings.upgrades.iter().map(|protocol| protocol.as_str().into()).collect();
         let heads = connection::h1::heads(&settings.limits);
         let access = Arc::new(access::Plan::new(&settings));
-        Arc::new(Self { settings, published, lifecycle, metrics, access_log, access, upgrades, heads, loads })
+        let alternatives = settings.listeners.iter().map(|listener| https::alternative(listener.http3?)).collect();
+        Arc::new(Self {
+            settings,
+            published,
+            lifecycle,
+            metrics,
+            access_log,
+            access,
+            upgrades,
+            heads,
+            alternatives,
+            loads,
+        })
     }
 
     /// Client connections of the process.
@@ -227,7 +243,7 @@ impl Worker {
 
     /// Everything that a worker does, until the process aborts.
     async fn run(self: Rc<Self>, listeners: Vec<Bound>, handover: Handover, inbox: Inbox) {
-        let Inbox { accepted, mut questions } = inbox;
+        let Inbox { accepted, asked, mut questions } = inbox;
         let watchdog = Rc::clone(&self.watchdog);
         let lifecycle = Arc::clone(&self.shared.lifecycle);
         tokio::task::spawn_local(async move {
@@ -240,6 +256,7 @@ impl Worker {
             tokio::task::spawn_local(accept::accept(Rc::clone(&self), listener, handover.clone()));
         }
         tokio::task::spawn_local(accept::take_over(Rc::clone(&self), accepted));
+        tokio::task::spawn_local(quic::take_over(Rc::clone(&self), asked));
         let mut phase = self.shared.lifecycle.subscribe();
         let mut maintenance = tokio::time::interval(MAINTENANCE);
         let mut heartbeat = tokio::time::interval(HEARTBEAT_INTERVAL);
@@ -282,21 +299,27 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// Starts a thread per worker on listeners that are bound already.
+    /// Starts a thread per worker on listeners that are bound already, and one for each that has HTTP/3.
     pub fn start(shared: &Arc<Shared>, listeners: &[Bound]) -> std::io::Result<Self> {
         let (handover, receivers) = accept::handover(shared.loads.len());
+        let (over_quic, quic_receivers) = quic::handover(shared.loads.len());
         let mut threads = Vec::new();
-        let mut asked = Vec::new();
-        for (index, accepted) in receivers.into_iter().enumerate() {
+        let mut workers = Vec::new();
+        for (index, (accepted, asked)) in receivers.into_iter().zip(quic_receivers).enumerate() {
             let (ask, questions) = mpsc::unbounded_channel();
-            asked.push(ask);
-            let inbox = Inbox { accepted, questions };
+            workers.push(ask);
+            let inbox = Inbox { accepted, asked, questions };
             let listeners = listeners.iter().map(Bound::try_clone).collect::<std::io::Result<Vec<_>>>()?;
             let (shared, handover) = (Arc::clone(shared), handover.clone());
             let run = move || run_worker(index, shared, listeners, handover, inbox);
             threads.push(std::thread::Builder::new().name(format!("worker-{index}")).spawn(run)?);
         }
-        shared.lifecycle.set_ledger(Arc::new(Requests { workers: asked }));
+        for listener in listeners {
+            if let Some(bound) = listener.quic()? {
+                threads.push(quic::start(shared, bound, Arc::clone(&over_quic))?);
+            }
+        }
+        shared.lifecycle.set_ledger(Arc::new(Requests { workers }));
         Ok(Self { threads })
     }
 
@@ -351,6 +374,7 @@ fn run_worker(index: usize, shared: Arc<Shared>, listeners: Vec<Bound>, handover
 /// What comes to a worker from other threads.
 struct Inbox {
     accepted: mpsc::UnboundedReceiver<accept::Accepted>,
+    asked: mpsc::UnboundedReceiver<quic::Asked>,
     questions: mpsc::UnboundedReceiver<Question>,
 }
 

@@ -29,8 +29,8 @@ pub struct Settings {
     pub manifests: Option<PathBuf>,
     /// Threads that serve traffic; 0 is one per core.
     pub workers: usize,
-    /// Where the proxy listens; as `name=address`, with any of `+tls`, `+proxy`, `+redirect` and `+redirect:PORT` behind it,
-    /// or as `{name, address, tls, proxyProtocol, httpsRedirect}`. Selectors refer to the names.
+    /// Where the proxy listens; as `name=address`, with any of `+tls`, `+proxy`, `+redirect`, `+redirect:PORT`, `+h3` and
+    /// `+h3:PORT` behind it, or as `{name, address, tls, proxyProtocol, httpsRedirect, http3}`. Selectors refer to the names.
     pub listeners: Vec<Listener>,
     /// Networks whose `X-Forwarded-*` and `X-Request-Id` are believed, and from which listeners with `proxyProtocol` take
     /// connections.
@@ -78,10 +78,13 @@ pub struct Listener {
     /// Answer every request with a redirect to `https` at this port, the one that clients use; `+redirect` (443) or
     /// `+redirect:PORT` in the short form. Not for requests that came over TLS to a load balancer in front.
     pub https_redirect: Option<u16>,
+    /// Serve HTTP/3 too, on the UDP port of the same number, and tell clients that it is to be had at this port, the one that
+    /// they use; `+h3` (443) or `+h3:PORT` in the short form. Needs `tls`.
+    pub http3: Option<u16>,
 }
 
-/// What the short form ends with for `tls`, `proxyProtocol` and `httpsRedirect`.
-const OPTIONS: [&str; 3] = ["tls", "proxy", "redirect"];
+/// What the short form ends with for `tls`, `proxyProtocol`, `httpsRedirect` and `http3`.
+const OPTIONS: [&str; 4] = ["tls", "proxy", "redirect", "h3"];
 /// The port of https (RFC 9110, section 4.2.2).
 const HTTPS: u16 = 443;
 
@@ -90,8 +93,8 @@ const HTTPS: u16 = 443;
     untagged,
     deny_unknown_fields,
     rename_all_fields = "camelCase",
-    expecting = "a listener is name=address:port, perhaps with +tls, +proxy or +redirect, or {name, address, tls, proxyProtocol, \
-                 httpsRedirect}"
+    expecting = "a listener is name=address:port, perhaps with +tls, +proxy, +redirect or +h3, or {name, address, tls, \
+                 proxyProtocol, httpsRedirect, http3}"
 )]
 enum ListenerForm {
     Short(String),
@@ -104,18 +107,36 @@ enum ListenerForm {
         proxy_protocol: bool,
         #[serde(default)]
         https_redirect: Option<u16>,
+        #[serde(default)]
+        http3: Option<u16>,
     },
 }
 
 impl Listener {
     /// A listener of plain HTTP.
     pub fn plain(name: &str, address: SocketAddr) -> Self {
-        Self { name: name.to_owned(), address, tls: false, proxy_protocol: false, https_redirect: None }
+        Self { name: name.to_owned(), address, tls: false, proxy_protocol: false, https_redirect: None, http3: None }
     }
 
     /// A listener that ends TLS.
     pub fn ending_tls(name: &str, address: SocketAddr) -> Self {
         Self { tls: true, ..Self::plain(name, address) }
+    }
+
+    /// Why HTTP/3 cannot be had as it is asked for.
+    fn http3_problems(&self, tls: &Tls) -> impl Iterator<Item = &'static str> {
+        let is_asked = self.http3.is_some();
+        [
+            (is_asked && !self.tls, "it is spoken over TLS alone, which the listener does not end"),
+            (
+                is_asked && self.proxy_protocol,
+                "no load balancer tells of its clients over UDP, as proxyProtocol wants it",
+            ),
+            (self.http3 == Some(0), "0 is no port that clients can use"),
+            (is_asked && !tls.speaks_13(), "it is spoken over TLS 1.3, of which tls.cipherSuites has no suite"),
+        ]
+        .into_iter()
+        .filter_map(|(is_wrong, problem)| is_wrong.then_some(problem))
     }
 
     fn parse(text: &str) -> Result<Self, String> {
@@ -126,14 +147,16 @@ impl Listener {
         let address = address.parse().map_err(|_| format!("{address:?} is not an address:port"))?;
         let mut listener = Self::plain(name, address);
         for option in parts {
-            match option.split_once(':').unwrap_or((option, "")) {
-                ("tls", "") => listener.tls = true,
-                ("proxy", "") => listener.proxy_protocol = true,
-                ("redirect", "") => listener.https_redirect = Some(HTTPS),
-                ("redirect", port) => {
-                    let port = port.parse().map_err(|_| format!("{port:?} in +redirect:PORT is no port"))?;
-                    listener.https_redirect = Some(port);
-                }
+            let (name, port) = option.split_once(':').map_or((option, None), |(name, port)| (name, Some(port)));
+            let number = match port {
+                None => HTTPS,
+                Some(port) => port.parse().map_err(|_| format!("{port:?} in +{name}:PORT is no port"))?,
+            };
+            match (name, port) {
+                ("tls", None) => listener.tls = true,
+                ("proxy", None) => listener.proxy_protocol = true,
+                ("redirect", _) => listener.https_redirect = Some(number),
+                ("h3", _) => listener.http3 = Some(number),
                 _ => return Err(format!("+{option} is none of +{}", OPTIONS.join(", +"))),
             }
         }
@@ -146,8 +169,8 @@ impl TryFrom<ListenerForm> for Listener {
 
     fn try_from(form: ListenerForm) -> Result<Self, String> {
         let listener = match form {
-            ListenerForm::Long { name, address, tls, proxy_protocol, https_redirect } => {
-                Self { name, address, tls, proxy_protocol, https_redirect }
+            ListenerForm::Long { name, address, tls, proxy_protocol, https_redirect, http3 } => {
+                Self { name, address, tls, proxy_protocol, https_redirect, http3 }
             }
             ListenerForm::Short(text) => Self::parse(&text)?,
         };
@@ -379,6 +402,9 @@ impl Settings {
                 listener.https_redirect != Some(0),
                 &format!("listeners[{index}].httpsRedirect: 0 is no port that clients can use"),
             );
+            for problem in listener.http3_problems(&self.tls) {
+                require(false, &format!("listeners[{index}].http3: {problem}"));
+            }
         }
         problems.extend(self.tls.problems());
         problems.extend(self.access_log.problems());

@@ -9,6 +9,8 @@
 mod access_log;
 #[path = "app/endpoints.rs"]
 mod endpoints;
+#[path = "app/grpc.rs"]
+mod grpc;
 #[path = "app/h2c.rs"]
 mod h2c;
 #[path = "app/headers.rs"]

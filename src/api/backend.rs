@@ -37,6 +37,10 @@ pub struct Backend {
     /// Speaks to the backend over TLS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<BackendTls>,
+    /// Tells the backend of each client in front of the connection's first byte, in this version of the PROXY protocol. Every
+    /// connection is for one client then, and none can be in HTTP/2.
+    #[serde(default, rename = "proxyProtocol", skip_serializing_if = "Option::is_none")]
+    pub proxy_protocol: Option<BackendProxyProtocol>,
 }
 
 impl Backend {
@@ -77,6 +81,15 @@ pub struct BackendReference {
     /// Speaks to the backend over TLS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<BackendTls>,
+}
+
+/// A version of the PROXY protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum BackendProxyProtocol {
+    /// A line of text with the addresses.
+    V1,
+    /// The addresses in binary, and whether the client came over TLS.
+    V2,
 }
 
 /// The version of HTTP that is spoken over TLS.

@@ -15,9 +15,18 @@ pub enum Protocol {
     #[default]
     Http1,
     /// HTTP/2: without TLS begun with prior knowledge (RFC 9113, section 3.3), with TLS agreed on.
-    H2c,
+    Http2,
     /// What clients and endpoints have agreed on, of which the gateway sees nothing.
     Opaque,
+}
+
+/// How endpoints are told of clients in front of their bytes (`HAProxy`'s `proxy-protocol.txt`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub enum ProxyProtocol {
+    /// By a line of text.
+    V1,
+    /// In binary, with whether the client came over TLS.
+    V2,
 }
 
 /// What a Cluster stands for; names it across tables. Another protocol is another Cluster, so that no connection
@@ -30,6 +39,8 @@ pub struct ClusterId {
     pub protocol: Protocol,
     /// The TLS that it is spoken over, if it is.
     pub tls: Option<Arc<BackendTls>>,
+    /// How it is told of clients, if it is: then every connection is for one of them.
+    pub proxy_protocol: Option<ProxyProtocol>,
 }
 
 /// Where the endpoints of a Cluster are.
@@ -54,12 +65,13 @@ pub enum ClusterPlace {
 impl ClusterId {
     /// A port of a Service.
     pub const fn service(service: ObjectName, port: u16, protocol: Protocol) -> Self {
-        Self { place: ClusterPlace::Service { service, port }, protocol, tls: None }
+        Self { place: ClusterPlace::Service { service, port }, protocol, tls: None, proxy_protocol: None }
     }
 
     /// A host and port that are spoken to in HTTP/1.1.
     pub fn host(host: impl Into<Arc<str>>, port: u16) -> Self {
-        Self { place: ClusterPlace::Host { host: host.into(), port }, protocol: Protocol::Http1, tls: None }
+        let place = ClusterPlace::Host { host: host.into(), port };
+        Self { place, protocol: Protocol::Http1, tls: None, proxy_protocol: None }
     }
 
     /// What the Cluster's endpoints are spoken to in.
@@ -84,13 +96,18 @@ impl Serialize for ClusterId {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let protocol = match (self.protocol, &self.tls) {
             (Protocol::Http1, _) => "",
-            (Protocol::H2c, None) => " h2c",
-            (Protocol::H2c, Some(_)) => " h2",
+            (Protocol::Http2, None) => " h2c",
+            (Protocol::Http2, Some(_)) => " h2",
             (Protocol::Opaque, _) => " opaque",
         };
+        let proxied = match self.proxy_protocol {
+            None => "",
+            Some(ProxyProtocol::V1) => " proxy v1",
+            Some(ProxyProtocol::V2) => " proxy v2",
+        };
         match &self.tls {
-            None => serializer.collect_str(&format_args!("{self}{protocol}")),
-            Some(tls) => serializer.collect_str(&format_args!("{self}{protocol} tls {}", tls.hostname)),
+            None => serializer.collect_str(&format_args!("{self}{protocol}{proxied}")),
+            Some(tls) => serializer.collect_str(&format_args!("{self}{protocol}{proxied} tls {}", tls.hostname)),
         }
     }
 }

@@ -7,6 +7,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
@@ -16,6 +17,7 @@ use super::Worker;
 use super::access::Source;
 use super::connection::{self, Counted, Local};
 use super::headers::{self, Peer};
+use super::{Shared, quic};
 use crate::routing::ListenerIndex;
 use crate::settings::Listener;
 use crate::socket;
@@ -35,15 +37,21 @@ pub struct Bound {
     /// The address; its port is the real one.
     pub address: SocketAddr,
     socket: std::net::TcpListener,
+    /// For HTTP/3, at the same address.
+    datagrams: Option<std::net::UdpSocket>,
     entry: Entry,
 }
 
 /// What a connection has of its listener.
 #[derive(Clone)]
-struct Entry {
+pub(super) struct Entry {
     proxy_protocol: bool,
-    local: Local,
-    metrics: Arc<ListenerMetrics>,
+    /// The port.
+    pub port: u16,
+    /// What requests see of it.
+    pub local: Local,
+    /// Its counters.
+    pub metrics: Arc<ListenerMetrics>,
 }
 
 impl Entry {
@@ -60,9 +68,10 @@ impl Bound {
         socket.set_tcp_nodelay(true)?;
         let socket: std::net::TcpListener = socket.into();
         let address = socket.local_addr()?;
+        let datagrams = listener.http3.map(|_| socket::bind_datagrams(address).map(Into::into)).transpose()?;
         let local = Local { index, tls: listener.tls, https_redirect: listener.https_redirect };
-        let entry = Entry { proxy_protocol: listener.proxy_protocol, local, metrics };
-        Ok(Self { name: listener.name.as_str().into(), address, socket, entry })
+        let entry = Entry { proxy_protocol: listener.proxy_protocol, port: address.port(), local, metrics };
+        Ok(Self { name: listener.name.as_str().into(), address, socket, datagrams, entry })
     }
 
     /// Has the kernel take connections. Fails when somebody else listens on the port.
@@ -76,8 +85,16 @@ impl Bound {
             name: Arc::clone(&self.name),
             address: self.address,
             socket: self.socket.try_clone()?,
+            datagrams: None,
             entry: self.entry.clone(),
         })
+    }
+
+    /// Its half of HTTP/3, if it has one.
+    pub(super) fn quic(&self) -> io::Result<Option<quic::Bound>> {
+        let Some(datagrams) = &self.datagrams else { return Ok(None) };
+        let (name, entry) = (Arc::clone(&self.name), self.entry.clone());
+        Ok(Some(quic::Bound { name, socket: datagrams.try_clone()?, entry }))
     }
 }
 
@@ -134,9 +151,8 @@ fn place(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, entry: &Entry
         worker.refused_early(Refusal::Overloaded, None, entry.source(peer));
         return;
     }
-    let (other, least) = worker.shared.least_loaded();
-    let own = worker.load().load(std::sync::atomic::Ordering::Relaxed);
-    if other != worker.index && own >= least + IMBALANCE + least / 8 {
+    let other = fair(&worker.shared, worker.index);
+    if other != worker.index {
         match stream.into_std() {
             Ok(stream) => {
                 let accepted = Accepted { stream, peer, entry: entry.clone() };
@@ -150,18 +166,26 @@ fn place(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, entry: &Entry
     serve(worker, stream, peer, entry);
 }
 
+/// The worker that is to have a new connection: `own`, unless another one has clearly fewer.
+pub(super) fn fair(shared: &Shared, own: usize) -> usize {
+    let (other, least) = shared.least_loaded();
+    let load = shared.loads.get(own).map_or(0, |load| load.0.load(Ordering::Relaxed));
+    if load >= least + IMBALANCE + least / 8 { other } else { own }
+}
+
 fn serve(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, entry: &Entry) {
     let counted = Counted::new(worker, &entry.metrics);
     let (trusted, owned) = (&worker.shared.settings.trusted_proxies, Rc::clone(worker));
     if !entry.proxy_protocol {
-        let peer = Peer::new(peer.ip(), trusted, entry.local.tls);
+        let ends = stream.local_addr().ok().map(|local| (peer, local));
+        let peer = Peer::new(peer.ip(), trusted, entry.local.tls).between(ends);
         if entry.local.tls {
             tokio::task::spawn_local(connection::serve_tls(owned, stream, peer, entry.local, counted));
         } else {
             tokio::task::spawn_local(connection::serve(owned, stream, peer, entry.local, counted));
         }
     } else if headers::is_trusted(peer.ip(), trusted) {
-        tokio::task::spawn_local(connection::serve_told(owned, stream, peer.ip(), entry.local, counted));
+        tokio::task::spawn_local(connection::serve_told(owned, stream, peer, entry.local, counted));
     } else {
         tracing::debug!(peer = %peer.ip(), "a source that is not trusted came to a listener with PROXY protocol");
         worker.refused_early(Refusal::ProxyUntrusted, None, entry.source(peer));

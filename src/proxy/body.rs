@@ -258,18 +258,33 @@ impl ResponseBody {
         self.exchange.as_ref().is_some_and(|exchange| exchange.client().conn().is_late())
     }
 
-    /// Ends an answer that is late: with a status where trailers can tell one, and nothing more comes from the backend.
-    fn cut(&mut self) -> Result<Frame<Bytes>, BodyError> {
-        const REASON: Refusal = Refusal::RequestTimeout;
+    /// Whether trailers can tell how it ends: of a call of gRPC, not over HTTP/1.1, and not behind a body whose length was
+    /// announced, of which some would be missing.
+    fn takes_status(&self) -> bool {
+        let is_call = |exchange: &Exchange| exchange.is_grpc() && exchange.client().is_stream();
+        self.exchange.as_deref().is_some_and(is_call) && self.size_hint().exact().is_none()
+    }
+
+    /// Ends an answer before its end, with a status if it takes one; nothing more comes from the backend.
+    fn cut(
+        &mut self,
+        takes_status: bool,
+        reason: Refusal,
+        error: impl Into<BodyError>,
+    ) -> Result<Frame<Bytes>, BodyError> {
         self.content = Content::Full(None);
-        let trailers = self.exchange.as_mut().filter(|exchange| exchange.client().is_stream()).map(|exchange| {
+        let trailers = self.exchange.as_mut().filter(|_| takes_status).map(|exchange| {
             let mut trailers = HeaderMap::new();
-            error::end_call(&mut trailers, REASON);
+            error::end_call(&mut trailers, reason);
             exchange.note_status(&trailers);
             trailers
         });
-        self.fail(REASON);
-        trailers.map(Frame::trailers).ok_or_else(|| "the call's deadline is over".into())
+        self.fail(reason);
+        trailers.map(Frame::trailers).ok_or_else(|| error.into())
+    }
+
+    fn cut_late(&mut self) -> Result<Frame<Bytes>, BodyError> {
+        self.cut(self.takes_status(), Refusal::RequestTimeout, "the call's deadline is over")
     }
 }
 
@@ -280,8 +295,10 @@ impl Body for ResponseBody {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = &mut *self;
         if this.is_late() && !this.is_end_stream() {
-            return Poll::Ready(Some(this.cut()));
+            return Poll::Ready(Some(this.cut_late()));
         }
+        // Asked before it breaks off: afterwards nothing is to come.
+        let takes_status = this.takes_status();
         let download = match &mut this.content {
             Content::Full(bytes) => {
                 let bytes = bytes.take();
@@ -316,17 +333,14 @@ impl Body for ResponseBody {
             Poll::Ready(Some(Err(error))) => {
                 // Who takes no more of a request that broke off is not the one who broke it.
                 let upload = download.upload.as_ref().and_then(|upload| upload.failure());
-                this.fail(upload.unwrap_or(Refusal::UpstreamReset));
-                Poll::Ready(Some(Err(error)))
+                Poll::Ready(Some(this.cut(takes_status, upload.unwrap_or(Refusal::UpstreamReset), error)))
             }
             Poll::Pending => match &this.exchange {
-                Some(exchange) if exchange.client().conn().poll_expired(cx) => {
-                    if this.is_late() {
-                        return Poll::Ready(Some(this.cut()));
-                    }
-                    this.fail(Refusal::IdleTimeout);
-                    Poll::Ready(Some(Err("no byte either way for too long".into())))
-                }
+                Some(exchange) if exchange.client().conn().poll_expired(cx) => Poll::Ready(Some(if this.is_late() {
+                    this.cut_late()
+                } else {
+                    this.cut(takes_status, Refusal::IdleTimeout, "no byte either way for too long")
+                })),
                 _ => Poll::Pending,
             },
         }

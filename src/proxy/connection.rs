@@ -1,12 +1,15 @@
 //! One client connection from accept to close.
 
+mod budget;
 mod date;
 pub(super) mod h1;
 pub(super) mod h2;
+pub(super) mod h3;
+mod message;
 mod sniff;
 
 use std::cell::{Cell, RefCell};
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -21,11 +24,12 @@ use super::access::Source;
 use super::headers::Peer;
 use super::io::Replayed;
 use super::passthrough;
-use super::proxy_protocol::{self, Missing};
+use super::proxy_protocol::{self, Missing, told};
 use super::screen::Screened;
 use super::tls::{self, Accepted, Secured};
 use super::tunnel::Tunnel;
 use super::watchdog::{Conn, Watched};
+use crate::ir;
 use crate::lifecycle::RequestGuard;
 use crate::routing::ListenerIndex;
 use crate::telemetry::metrics::{ListenerMetrics, Refusal};
@@ -41,7 +45,7 @@ pub(super) struct Local {
     pub https_redirect: Option<u16>,
 }
 
-/// A client connection, as its requests see it; with HTTP/2 one for each stream.
+/// A client connection, as its requests see it; with HTTP/2 and HTTP/3 one for each stream.
 pub(super) struct Client {
     /// Who is at the other end.
     pub peer: Rc<Peer>,
@@ -62,7 +66,8 @@ pub(super) struct Client {
 }
 
 impl Client {
-    fn new(worker: &Worker, peer: Peer, local: Local, secured: Option<Rc<Secured>>) -> Self {
+    /// A connection that was just made.
+    pub(super) fn new(worker: &Worker, peer: Peer, local: Local, secured: Option<Rc<Secured>>) -> Self {
         Self {
             peer: Rc::new(peer),
             local,
@@ -96,7 +101,7 @@ impl Client {
         self.watched.conn()
     }
 
-    /// Whether it is a stream of HTTP/2.
+    /// Whether it is a stream of HTTP/2 or HTTP/3.
     pub(super) fn is_stream(&self) -> bool {
         self.connection.is_some()
     }
@@ -117,6 +122,12 @@ impl Client {
                 *holder.held.borrow_mut() = guard;
             }
         }
+    }
+
+    /// What a backend is told of it in front of its bytes.
+    pub(super) fn told(&self, version: ir::ProxyProtocol) -> Bytes {
+        let is_verified = || self.secured.as_ref().is_some_and(|secured| secured.is_identified());
+        told::header(version, self.peer.ends(), self.peer.is_https().then(is_verified))
     }
 
     /// Has the connection go on as a tunnel after its answer.
@@ -156,7 +167,7 @@ impl Drop for Counted {
 pub(super) async fn serve_told(
     worker: Rc<Worker>,
     mut stream: TcpStream,
-    balancer: IpAddr,
+    balancer: SocketAddr,
     local: Local,
     counted: Counted,
 ) {
@@ -166,7 +177,9 @@ pub(super) async fn serve_told(
     };
     let refusal = match received {
         Ok(header) => {
-            let peer = Peer::told(&header, balancer, &worker.shared.settings.trusted_proxies, local.tls);
+            let ends = stream.local_addr().ok().map(|local| (balancer, local));
+            let trusted = &worker.shared.settings.trusted_proxies;
+            let peer = Peer::told(&header, balancer.ip(), trusted, local.tls).between(ends);
             if local.tls {
                 return Box::pin(serve_tls(worker, stream, peer, local, counted)).await;
             }
@@ -175,7 +188,7 @@ pub(super) async fn serve_told(
         Err(Missing::Silent) => return,
         Err(Missing::Slow) => Refusal::HeaderTimeout,
         Err(Missing::Malformed(error)) => {
-            tracing::debug!(%error, peer = %balancer, "connection refused");
+            tracing::debug!(%error, peer = %balancer.ip(), "connection refused");
             Refusal::ProxyHeader
         }
     };
@@ -196,7 +209,7 @@ pub(super) async fn serve_tls(worker: Rc<Worker>, stream: TcpStream, peer: Peer,
         }
         Some(Accepted::Passed(stream, passed)) => {
             let source = Source { ip: peer.ip, local, secured: None };
-            Box::pin(passthrough::serve(&worker, stream, passed, source)).await;
+            Box::pin(passthrough::serve(&worker, stream, passed, source, &peer)).await;
         }
         None => {}
     }

@@ -101,6 +101,11 @@ impl Exchange {
         self.sent += bytes as u64;
     }
 
+    /// Whether it is a call of gRPC.
+    pub(super) fn is_grpc(&self) -> bool {
+        self.grpc.is_some()
+    }
+
     /// When the client will have given up, if it has said so.
     pub(super) fn deadline(&self) -> Option<tokio::time::Instant> {
         self.deadline
@@ -142,7 +147,9 @@ impl Exchange {
     /// The backend has agreed to another protocol. The request is counted now, for a tunnel may live for days; what it
     /// holds is held on.
     pub(super) fn switch(mut self, agreed: Agreed) -> Tunnel {
-        self.status = StatusCode::SWITCHING_PROTOCOLS.as_u16();
+        let status = if agreed.is_extended { StatusCode::OK } else { StatusCode::SWITCHING_PROTOCOLS };
+        self.status = status.as_u16();
+        self.switched = true;
         let record = self.count();
         self.switched = true;
         self.client.conn().begin_answer();
@@ -163,7 +170,7 @@ impl Exchange {
         let desk = self.worker.access.as_ref()?;
         let record = self.record.take()?;
         let rule = found.map(|found| (&**found.selector, &**found.rule));
-        if self.status == StatusCode::SWITCHING_PROTOCOLS {
+        if self.switched {
             if let Some((selector, rule)) = rule {
                 desk.matched(&record, selector, rule);
             }

@@ -113,6 +113,8 @@ struct Attempts<'a> {
     may_repeat: bool,
     upload: Option<Rc<Upload>>,
     wanted: Option<Wanted>,
+    /// What the backend is told of the client in front of the connection's bytes.
+    told: Option<Bytes>,
     /// Endpoints that could not be connected to, or are passed over for the retry.
     tried: Vec<u64>,
     connects: usize,
@@ -170,6 +172,7 @@ impl<'a> Attempts<'a> {
             may_repeat,
             upload,
             wanted,
+            told: cluster.id.proxy_protocol.map(|version| client.told(version)),
             tried: Vec::new(),
             connects: 0,
             retries: 0,
@@ -204,7 +207,7 @@ impl<'a> Attempts<'a> {
         if let Some(record) = &self.record {
             record.tries(pool);
         }
-        let mut link = match pool.take_idle(self.worker.watchdog.now_ms()) {
+        let mut link = match pool.take_idle(self.worker.watchdog.now_ms(), self.told.as_ref()) {
             Some(link) => link,
             None => match self.connect(pool).await {
                 Ok(link) => link,
@@ -253,7 +256,7 @@ impl<'a> Attempts<'a> {
     async fn connect(&mut self, pool: &EndpointPool<RequestBody>) -> Result<Link<RequestBody>, AcquireError> {
         self.connects += 1;
         let now = self.worker.watchdog.now_ms();
-        pool.connect(&self.rule.upstream, self.rule.timeouts.connect, now).await
+        pool.connect(&self.rule.upstream, self.rule.timeouts.connect, now, self.told.as_ref()).await
     }
 
     fn connect_failed(&mut self, pool: &EndpointPool<RequestBody>, error: AcquireError) -> Result<Attempt, Failure> {
@@ -366,6 +369,11 @@ impl<'a> Attempts<'a> {
         {
             return Err(Failure::because(Refusal::UpstreamInvalid, format!("{}: {ambiguity}", pool.endpoint.addr)));
         }
+        if response.status().is_success() && self.wanted.as_ref().is_some_and(Wanted::is_extended) {
+            // To its client it would say that there is a tunnel.
+            let detail = format!("{}: {} instead of a 101", pool.endpoint.addr, response.status());
+            return Err(Failure::because(Refusal::UpstreamInvalid, detail));
+        }
         if let Some(backoff) = self.retry_on_status(response.status().as_u16()) {
             self.pass_over(pool);
             drop((response, link, load));
@@ -404,11 +412,12 @@ impl<'a> Attempts<'a> {
         let agreed = self.wanted.as_ref().and_then(|wanted| wanted.agreed(&response));
         let Some((protocol, backend)) = agreed.zip(link.switch()) else {
             // What follows would be bytes of no known meaning (RFC 9110, section 15.2.2).
-            let detail = format!("{}: 101 to what nobody asked for", pool.endpoint.addr);
+            let detail = format!("{}: 101 to what nobody asked for, or without its proof", pool.endpoint.addr);
             return Err(Failure::because(Refusal::UpstreamInvalid, detail));
         };
         let silence = Silence { whole: self.rule.timeouts.tunnel, half: self.rule.timeouts.idle };
-        let body = ResponseBody::tunnel(Agreed { backend, protocol, load, silence });
+        let is_extended = self.wanted.as_ref().is_some_and(Wanted::is_extended);
+        let body = ResponseBody::tunnel(Agreed { backend, protocol, load, silence, is_extended });
         Ok(Attempt::Answered(response.map(|_| body)))
     }
 

@@ -142,6 +142,8 @@ pub(super) struct Peer {
     pub trusted: bool,
     /// What the client speaks, to the gateway or to the load balancer: `http` or `https`.
     pub scheme: &'static str,
+    /// The ends of its connection, its own first, as far as they are known.
+    ends: Option<(SocketAddr, SocketAddr)>,
     forwarded_for: HeaderValue,
     /// The port of requests that name none.
     usual_port: HeaderValue,
@@ -163,7 +165,9 @@ impl Peer {
         match header.addresses {
             Some((source, destination)) => {
                 let (ip, port) = (source.ip(), destination.port());
-                Self::prepared(ip.to_canonical(), is_trusted(ip, trusted), scheme, (port != 0).then_some(port))
+                let trusted = is_trusted(ip, trusted);
+                let peer = Self::prepared(ip.to_canonical(), trusted, scheme, (port != 0).then_some(port));
+                peer.between(header.addresses)
             }
             None => Self::prepared(balancer.to_canonical(), false, scheme, None),
         }
@@ -174,7 +178,24 @@ impl Peer {
         let forwarded_for =
             HeaderValue::from_str(&ip.to_string()).unwrap_or_else(|_| HeaderValue::from_static("unknown"));
         let usual_port = port.map_or_else(|| usual_port(scheme), HeaderValue::from);
-        Self { ip, trusted, scheme, forwarded_for, usual_port, named_port: RefCell::default() }
+        Self { ip, trusted, scheme, ends: None, forwarded_for, usual_port, named_port: RefCell::default() }
+    }
+
+    /// The same with the ends of its connection, its own first, unless a load balancer has told them.
+    pub(super) fn between(self, ends: Option<(SocketAddr, SocketAddr)>) -> Self {
+        let canonical = |end: SocketAddr| SocketAddr::new(end.ip().to_canonical(), end.port());
+        let ends = ends.map(|(own, other)| (canonical(own), canonical(other)));
+        Self { ends: self.ends.or(ends), ..self }
+    }
+
+    /// The ends of its connection, its own first, as far as they are known.
+    pub(super) const fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
+        self.ends
+    }
+
+    /// Whether the client came over TLS, to the gateway or to the load balancer.
+    pub(super) fn is_https(&self) -> bool {
+        self.scheme == HTTPS
     }
 
     /// The port that the client used: the one that the request names, else the load balancer's, else the scheme's. Never
@@ -228,7 +249,7 @@ fn usual_port(scheme: &str) -> HeaderValue {
 pub(super) fn came_over_tls(headers: &HeaderMap, peer: &Peer) -> bool {
     let told =
         || headers.get(FORWARDED_PROTO).is_some_and(|told| told.as_bytes().eq_ignore_ascii_case(HTTPS.as_bytes()));
-    peer.scheme == HTTPS || (peer.trusted && told())
+    peer.is_https() || (peer.trusted && told())
 }
 
 /// Rebuilds the forwarded family: a trusted peer's fields are kept and added to, anybody else's dropped. `port` is that

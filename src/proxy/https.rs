@@ -1,7 +1,10 @@
-//! Listeners that send every request to https.
+//! Listeners that send every request to https, and answers that tell of HTTP/3.
 
-use http::{HeaderMap, StatusCode, Uri};
+use http::header;
+use http::{HeaderMap, HeaderValue, StatusCode, Uri, Version};
 
+use super::Worker;
+use super::connection::Client;
 use super::error::Failure;
 use super::headers::{self, Peer};
 use super::target::{self, RequestTarget};
@@ -25,10 +28,26 @@ pub(super) fn location(
     authority: Option<&Authority<'_>>,
     uri: &Uri,
     max_path: usize,
-) -> Result<http::HeaderValue, Failure> {
+) -> Result<HeaderValue, Failure> {
     let path = path::normalise(uri.path()).map_err(|e| Failure::because(Refusal::BadPath, e.reason()))?;
     let redirect =
         Redirect { scheme: Some("https".into()), hostname: None, port: Some(port), path: None, status: STATUS };
     let request = RequestTarget { scheme: "http", authority, path: &path, query: uri.query(), matched: 0, max_path };
     Ok(target::location(&redirect, &request)?)
+}
+
+/// What answers say of HTTP/3 at this port of the same host (RFC 7838): for a day, and on other networks too.
+pub(super) fn alternative(port: u16) -> Option<HeaderValue> {
+    HeaderValue::try_from(format!("h3=\":{port}\"; ma=86400")).ok()
+}
+
+/// Tells a client that came over TLS and TCP of HTTP/3, if its listener has that. Of its backend's own alternatives none is
+/// the gateway's.
+pub(super) fn advertise(worker: &Worker, client: &Client, version: Version, headers: &mut HeaderMap) {
+    if client.secured.is_some()
+        && version < Version::HTTP_3
+        && let Some(Some(value)) = worker.shared.alternatives.get(client.local.index.0)
+    {
+        headers.insert(header::ALT_SVC, value.clone());
+    }
 }

@@ -11,20 +11,25 @@ use http::HeaderMap;
 use http::header;
 use http_body::{Body, Frame, SizeHint};
 
+use super::connection::h3;
 use crate::telemetry::metrics::Refusal;
 use crate::upstream::pool::{BodyError, H2Body};
 
 /// A body that comes from a client.
 pub(super) enum Incoming {
+    /// There is none.
+    None,
     /// Over HTTP/1.1.
     H1(hyper::body::Incoming),
     /// On a stream of HTTP/2.
-    H2(Box<Stream>),
+    H2(Box<Stream<H2Body>>),
+    /// On a stream of HTTP/3.
+    H3(Box<Stream<h3::Body>>),
 }
 
 /// A body on a stream, and who has to be told when somebody begins to read it.
-pub(super) struct Stream {
-    body: H2Body,
+pub(super) struct Stream<B> {
+    body: B,
     expectation: Option<Rc<Expectation>>,
 }
 
@@ -56,10 +61,29 @@ impl Expectation {
 impl Incoming {
     /// The body of a request with this head, and what its client waits for before it sends it.
     pub(super) fn stream(stream: RecvStream, headers: &HeaderMap) -> (Self, Option<Rc<Expectation>>) {
-        let expects = headers.get(header::EXPECT).is_some_and(|v| v.as_bytes().eq_ignore_ascii_case(b"100-continue"));
-        let expectation = expects.then(Rc::default);
+        let expectation = expectation(headers);
         let body = H2Body::new(stream, headers);
         (Self::H2(Box::new(Stream { body, expectation: expectation.clone() })), expectation)
+    }
+
+    /// The same in HTTP/3.
+    pub(super) fn quic(body: h3::Body, headers: &HeaderMap) -> (Self, Option<Rc<Expectation>>) {
+        let expectation = expectation(headers);
+        (Self::H3(Box::new(Stream { body, expectation: expectation.clone() })), expectation)
+    }
+}
+
+fn expectation(headers: &HeaderMap) -> Option<Rc<Expectation>> {
+    let expects = headers.get(header::EXPECT).is_some_and(|v| v.as_bytes().eq_ignore_ascii_case(b"100-continue"));
+    expects.then(Rc::default)
+}
+
+impl<B> Stream<B> {
+    /// Somebody begins to read.
+    fn begin(&mut self) {
+        if let Some(expectation) = self.expectation.take() {
+            expectation.want();
+        }
     }
 }
 
@@ -108,27 +132,34 @@ impl Body for Incoming {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         match self.get_mut() {
+            Self::None => Poll::Ready(None),
             Self::H1(body) => Pin::new(body).poll_frame(cx).map_err(Into::into),
             Self::H2(stream) => {
-                if let Some(expectation) = stream.expectation.take() {
-                    expectation.want();
-                }
+                stream.begin();
                 Pin::new(&mut stream.body).poll_frame(cx).map_err(Into::into)
+            }
+            Self::H3(stream) => {
+                stream.begin();
+                Pin::new(&mut stream.body).poll_frame(cx)
             }
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
+            Self::None => true,
             Self::H1(body) => body.is_end_stream(),
             Self::H2(stream) => stream.body.is_end_stream(),
+            Self::H3(stream) => stream.body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
+            Self::None => SizeHint::with_exact(0),
             Self::H1(body) => body.size_hint(),
             Self::H2(stream) => stream.body.size_hint(),
+            Self::H3(stream) => stream.body.size_hint(),
         }
     }
 }

@@ -166,9 +166,9 @@ async fn deliver(worker: &Worker, cluster: &Arc<Cluster>, parts: http::request::
     let (mut head, mut body) = (parts, Some(RequestBody::full(body)));
     loop {
         let now = worker.watchdog.now_ms();
-        let mut link = match pool.take_idle(now) {
+        let mut link = match pool.take_idle(now, None) {
             Some(link) => link,
-            None => match pool.connect(&LIMITS, CONNECT_TIMEOUT, now).await {
+            None => match pool.connect(&LIMITS, CONNECT_TIMEOUT, now, None).await {
                 Ok(link) => link,
                 Err(AcquireError::Overloaded | AcquireError::AcquireTimeout) => return MirrorOutcome::Overloaded,
                 Err(AcquireError::Connect(_) | AcquireError::Tls(_) | AcquireError::ConnectTimeout) => {

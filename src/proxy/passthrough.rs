@@ -9,7 +9,9 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::access::{Ended, Record, Source};
 use super::error::Failure;
+use super::headers::Peer;
 use super::io::ClientIo;
+use super::proxy_protocol::told;
 use super::tls::{self, Passed};
 use super::tunnel::{Agreed, Silence, Tunnel};
 use super::watchdog::Conn;
@@ -26,7 +28,13 @@ use crate::upstream::pool::Switched;
 const PROTOCOL: &str = "tls";
 
 /// Serves a connection to its end. It holds the drain like a request.
-pub(super) async fn serve(worker: &Rc<Worker>, mut stream: TcpStream, passed: Passed, source: Source<'_>) {
+pub(super) async fn serve(
+    worker: &Rc<Worker>,
+    mut stream: TcpStream,
+    passed: Passed,
+    source: Source<'_>,
+    peer: &Peer,
+) {
     let started = Instant::now();
     let desk = worker.access.as_ref();
     let record = desk.and_then(|desk| desk.begin_passed(source, &passed.host, started, || worker.random()));
@@ -34,7 +42,7 @@ pub(super) async fn serve(worker: &Rc<Worker>, mut stream: TcpStream, passed: Pa
     let watched = worker.watchdog.watch(worker.stage_limits());
     let conn = watched.conn();
     conn.begin_exchange(ir::Timeouts::default().idle);
-    match open(worker, conn, &passed, record.as_deref()).await {
+    match open(worker, conn, &passed, (peer, record.as_deref())).await {
         Ok((agreed, permit)) => {
             conn.switch(Arc::clone(&agreed.protocol), agreed.silence.whole);
             let tunnel = Tunnel::new(worker, agreed, (guard, permit)).logged(record, None);
@@ -60,7 +68,7 @@ async fn open(
     worker: &Worker,
     conn: &Conn,
     passed: &Passed,
-    record: Option<&Record>,
+    (peer, record): (&Peer, Option<&Record>),
 ) -> Result<(Agreed, Option<OwnedSemaphorePermit>), Failure> {
     let found = passed.rule.and_then(|key| Some((key, passed.snapshot.table.rule(key)?)));
     let Some((key, found)) = found else {
@@ -70,7 +78,7 @@ async fn open(
     if let Some((desk, record)) = worker.access.as_ref().zip(record) {
         desk.matched(record, found.selector, found.rule);
     }
-    let outcome = join(worker, &found, record).await;
+    let outcome = join(worker, &found, (peer, record)).await;
     found.payload.metrics().passed(worker.index, outcome.as_ref().err().map(|failure| failure.reason));
     outcome
 }
@@ -78,7 +86,7 @@ async fn open(
 async fn join(
     worker: &Worker,
     found: &CompiledRule<'_, RuleRuntime>,
-    record: Option<&Record>,
+    (peer, record): (&Peer, Option<&Record>),
 ) -> Result<(Agreed, Option<OwnedSemaphorePermit>), Failure> {
     let (rule, runtime) = (&**found.rule, found.payload);
     if !worker.shared.lifecycle.phase().serves() {
@@ -92,9 +100,9 @@ async fn join(
         }
     }
     let permit = service::place(worker, rule, runtime, None).await?;
-    let (backend, load) = connect(worker, rule, runtime, record).await?;
+    let (backend, load) = connect(worker, rule, runtime, (peer, record)).await?;
     let silence = Silence { whole: rule.timeouts.tunnel, half: rule.timeouts.idle };
-    Ok((Agreed { backend, protocol: PROTOCOL.into(), load, silence }, permit))
+    Ok((Agreed { backend, protocol: PROTOCOL.into(), load, silence, is_extended: false }, permit))
 }
 
 /// A connection to an endpoint of one of the rule's backends; where one cannot be connected to, to another.
@@ -102,9 +110,11 @@ async fn connect(
     worker: &Worker,
     rule: &ir::Rule,
     runtime: &RuleRuntime,
-    record: Option<&Record>,
+    (peer, record): (&Peer, Option<&Record>),
 ) -> Result<(Switched, Option<Load>), Failure> {
     let (_, cluster) = forward::pick(worker, runtime)?;
+    // Its TLS is the backend's to see.
+    let told = cluster.id.proxy_protocol.map(|version| told::header(version, peer.ends(), None));
     let local = worker.pools.cluster(cluster);
     if let Some(record) = record {
         record.goes_to(&local, None);
@@ -118,7 +128,7 @@ async fn connect(
         if let Some(record) = record {
             record.tries(&pool);
         }
-        let failure = match pool.dial(&rule.upstream, rule.timeouts.connect).await {
+        let failure = match pool.dial(&rule.upstream, rule.timeouts.connect, told.as_ref()).await {
             Ok(switched) => {
                 let by_load = matches!(rule.load_balancing, ir::LoadBalancing::LeastRequest);
                 return Ok((switched, by_load.then(|| Load::new(&pool.endpoint))));

@@ -1,8 +1,10 @@
 //! PROXY protocol, versions 1 and 2 (`HAProxy`'s `proxy-protocol.txt`): what a load balancer says of its client in front
 //! of the first byte.
 //!
-//! Written here because the crates there are take lines that the text forbids, such as a port with a sign, and wait for
+//! `told` is what the gateway says of its own. Read here because the crates there are take lines that the text forbids, such as a port with a sign, and wait for
 //! more of what cannot become a header.
+
+pub(super) mod told;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -23,7 +23,7 @@ use super::headers::{self, REQUEST_ID};
 use super::incoming::Incoming;
 use super::target::{self, RequestTarget};
 use super::tls::{self, Standing};
-use super::upgrade::{self, Asked, Wanted};
+use super::upgrade::{self, Asked, Extended, Wanted};
 use super::{filters, grpc, https, mirror};
 use crate::ir::{self, Action};
 use crate::publish::{Limiter, RuleRuntime};
@@ -38,7 +38,7 @@ pub(super) async fn handle(
     client: Rc<Client>,
     request: Request<Incoming>,
 ) -> Response<ResponseBody> {
-    let is_h2 = request.version() == Version::HTTP_2;
+    let version = request.version();
     client.conn().begin_exchange(ir::Timeouts::default().idle);
     let is_grpc = grpc::is_request(request.method(), request.headers());
     let mut exchange = Exchange::begin(&worker, &client, request.method());
@@ -63,12 +63,15 @@ pub(super) async fn handle(
         grant.apply(response.headers_mut());
     }
     response.headers_mut().insert(REQUEST_ID, id);
+    if !leave {
+        https::advertise(&worker, &client, version, response.headers_mut());
+    }
     exchange.log_answer(response.headers());
     if let Some(agreed) = response.body_mut().take_tunnel() {
         client.go_on_as(exchange.switch(agreed));
         return response;
     }
-    let closing = if is_h2 {
+    let closing = if version >= Version::HTTP_2 {
         // A stream's failure is no reason to end its connection, and its leaving is said by GOAWAY.
         response.headers_mut().remove(header::CONNECTION);
         leave
@@ -159,13 +162,19 @@ async fn answer(
     let (mut response, backend) = match &rule.action {
         Action::Invalid { reason } => return Err(Failure::because(Refusal::InvalidRule, reason)),
         Action::Redirect(redirect) => (redirect_to(redirect, &target)?, None),
-        Action::DirectResponse(direct) => (direct_response(direct), None),
+        Action::DirectResponse(direct) => {
+            if direct.status.is_success() && parts.extensions.get::<Extended>().is_some() {
+                return Err(Failure::because(Refusal::NotImplemented, "the rule has no backend for a tunnel"));
+            }
+            (direct_response(direct), None)
+        }
         Action::Forward(backends) => {
             let (index, cluster) = forward::pick(worker, found.payload)?;
             let backend = backends.get(index);
+            let extended = parts.extensions.remove::<Extended>();
             // hyper marks the requests that have `Upgrade`, so that the others cost no look into their head.
-            let upgrade = parts.extensions.remove::<OnUpgrade>();
-            let wanted = upgrade.and_then(|_| wanted(worker, &parts, rule, cluster));
+            let is_marked = parts.extensions.remove::<OnUpgrade>().is_some();
+            let wanted = wanted(worker, (&parts, extended, is_marked), rule, cluster)?;
             if let Some(uri) = filters::rewritten(rule, &target, &parts.uri)? {
                 parts.uri = uri;
             }
@@ -201,8 +210,10 @@ fn finish(response: &mut Response<ResponseBody>, rule: &ir::Rule, backend: Optio
     headers::strip_hop_by_hop(headers);
     filters::edit_answer(headers, backend.map_or(&[], |backend| &backend.filters));
     filters::edit_answer(headers, &rule.filters);
-    if let Some(protocol) = response.body().agreed().map(|agreed| Arc::clone(&agreed.protocol)) {
-        upgrade::announce(response.headers_mut(), &protocol);
+    match response.body().agreed().map(|agreed| (Arc::clone(&agreed.protocol), agreed.is_extended)) {
+        Some((_, true)) => upgrade::confirm(response),
+        Some((protocol, false)) => upgrade::announce(response.headers_mut(), &protocol),
+        None => {}
     }
     *response.version_mut() = Version::HTTP_11;
 }
@@ -210,7 +221,7 @@ fn finish(response: &mut Response<ResponseBody>, rule: &ir::Rule, backend: Optio
 /// Refuses heads that are ambiguous or not served, and brings `Host` into its one form. Gives the authority.
 fn judge_head(worker: &Worker, parts: &mut http::request::Parts) -> Result<String, Failure> {
     let limits = &worker.shared.settings.limits;
-    if parts.version == Version::HTTP_2 {
+    if parts.version >= Version::HTTP_2 {
         head::count_fields(&parts.headers, limits.max_headers)?;
     }
     let authority = head::authority(parts, limits.max_uri_bytes.get())?;
@@ -230,13 +241,23 @@ fn judge_head(worker: &Worker, parts: &mut http::request::Parts) -> Result<Strin
     Ok(authority)
 }
 
-/// The protocols that the backend of a request with `Upgrade` may be asked for.
-fn wanted(worker: &Worker, parts: &http::request::Parts, rule: &ir::Rule, cluster: &Cluster) -> Option<Wanted> {
+/// The protocols that the backend of a request may be asked for. Extended CONNECT has no other meaning, and fails where that
+/// is none.
+fn wanted(
+    worker: &Worker,
+    (parts, extended, is_marked): (&http::request::Parts, Option<Extended>, bool),
+    rule: &ir::Rule,
+    cluster: &Cluster,
+) -> Result<Option<Wanted>, Failure> {
     // HTTP/2 has no `Upgrade` (RFC 9113, section 8.2.2).
-    if cluster.id.protocol() != ir::Protocol::Http1 {
-        return None;
+    let is_http1 = cluster.id.protocol() == ir::Protocol::Http1;
+    let allowed = rule.upgrades.as_deref().unwrap_or(&worker.shared.upgrades);
+    if let Some(extended) = extended {
+        let wanted = Wanted::extended(extended, allowed, || worker.random()).filter(|_| is_http1);
+        let refused = || Failure::because(Refusal::NotImplemented, "the rule or its backend has no such tunnel");
+        return wanted.ok_or_else(refused).map(Some);
     }
-    Asked::read(parts, rule.upgrades.as_deref().unwrap_or(&worker.shared.upgrades)).wanted()
+    Ok(if is_marked && is_http1 { Asked::read(parts, allowed).wanted() } else { None })
 }
 
 /// Bytes that a request's body may have: the rule's limit, else the gateway's.

@@ -3,7 +3,7 @@
 //! What handshakes run with is chosen by the client's first message from the snapshot of that moment. A connection keeps
 //! what it was made with; whether it still is good for a request is judged when the request comes (`Secured::serves`).
 
-mod sni;
+pub(super) mod sni;
 
 use std::io;
 use std::rc::Rc;
@@ -65,6 +65,23 @@ pub(super) enum Standing<'a> {
 }
 
 impl Secured {
+    /// What is known of a client of `worker` that asked for `host`, was asked for `clients`, agreed on `version`, and showed
+    /// `certificate`.
+    pub(super) fn new(
+        worker: &Worker,
+        host: Box<str>,
+        clients: Option<ClientCertificates>,
+        (version, shown): (TlsVersion, Option<&CertificateDer<'_>>),
+    ) -> Self {
+        let identity = worker.access.as_ref().and_then(|_| Identity::of(shown?));
+        Self { host, clients, certificate: shown.and_then(field_value), version, identity }
+    }
+
+    /// Whether the client has shown a certificate, which verified then.
+    pub(super) fn is_identified(&self) -> bool {
+        self.certificate.is_some()
+    }
+
     /// Whether the connection is good for a request to `host` that `selector` takes, or would if one of its rules did.
     fn serves(
         &self,
@@ -239,9 +256,8 @@ async fn shake(
         _ => TlsVersion::V1_3,
     };
     let shown = session.peer_certificates().and_then(|chain| chain.first());
-    let certificate = shown.and_then(field_value);
-    let identity = worker.access.as_ref().and_then(|_| Identity::of(shown?));
-    Ok(Accepted::Ended(stream, Rc::new(Secured { host, clients, certificate, version, identity })))
+    let secured = Rc::new(Secured::new(worker, host, clients, (version, shown)));
+    Ok(Accepted::Ended(stream, secured))
 }
 
 /// A client's first message.

@@ -1,4 +1,4 @@
-//! Two connections joined after a 101: what comes on one goes to the other.
+//! Two connections joined after a 101, or a connection and a stream after a 200 to extended CONNECT: what comes on one goes to the other.
 //!
 //! Knows nothing of how the client's side was obtained, but that it notes its bytes in the connection's state. What has
 //! been read is written at once from a buffer that the worker's tunnels share; only what a slow receiver does not take
@@ -39,6 +39,8 @@ pub(super) struct Agreed {
     pub load: Option<Load>,
     /// How long it may be silent.
     pub silence: Silence,
+    /// Whether the client has asked with extended CONNECT, which is answered with 200.
+    pub is_extended: bool,
 }
 
 /// What of a request goes on to count while its tunnel lives: it holds the drain, and has a place among its rule's.
@@ -103,7 +105,7 @@ impl Tunnel {
     /// A tunnel of `worker`, counted from now on.
     pub(super) fn new(worker: &Rc<Worker>, agreed: Agreed, kept: Kept) -> Self {
         worker.metrics.tunnel_opened();
-        let Agreed { backend, silence, load, protocol } = agreed;
+        let Agreed { backend, silence, load, protocol, is_extended: _ } = agreed;
         Self {
             worker: Rc::clone(worker),
             backend: Some(backend),

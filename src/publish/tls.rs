@@ -4,7 +4,7 @@
 //! new certificate or other authorities make new tickets, so that no session outlives what it was agreed under.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::{self, Ticketer};
@@ -16,6 +16,9 @@ use rustls::{RootCertStore, ServerConfig, SupportedCipherSuite, SupportedProtoco
 use super::Snapshot;
 use crate::ir::{self, Certificate, CertificateSource, ClientCertificates, Termination, Tls};
 use crate::routing::{ListenerIndex, RuleKey};
+
+/// HTTP/3 in ALPN (RFC 9114, section 3.1).
+const HTTP3: &[u8] = b"h3";
 
 /// What holds for all TLS connections.
 #[derive(Clone, Debug)]
@@ -45,6 +48,8 @@ pub struct Terminator {
     wanted: Termination,
     /// What handshakes run with; `None` where they have to fail.
     pub config: Option<Arc<ServerConfig>>,
+    /// The same for QUIC, once it was asked for.
+    quic: OnceLock<Option<Arc<ServerConfig>>>,
 }
 
 impl Terminator {
@@ -53,10 +58,29 @@ impl Terminator {
         self.wanted.certificate.as_ref().ok().map(|certificate| &certificate.source)
     }
 
+    /// What handshakes over QUIC run with (RFC 9001); `None` where they have to fail. Made when the first one comes.
+    pub fn quic(&self) -> Option<&Arc<ServerConfig>> {
+        self.quic.get_or_init(|| for_quic(self.config.as_deref()?).map(Arc::new)).as_ref()
+    }
+
     /// What it asks of clients.
     pub fn clients(&self) -> Option<&ClientCertificates> {
         self.wanted.clients.as_ref()
     }
+}
+
+/// The same for QUIC: with the same certificate and demands, and with tickets of its own.
+fn for_quic(config: &ServerConfig) -> Option<ServerConfig> {
+    let is_usable = |suite: &SupportedCipherSuite| suite.tls13().is_some_and(|suite| suite.quic.is_some());
+    if !config.crypto_provider().cipher_suites.iter().any(is_usable) {
+        return None;
+    }
+    let mut config = config.clone();
+    config.alpn_protocols = vec![HTTP3.to_vec()];
+    if config.ticketer.enabled() {
+        config.ticketer = Ticketer::new().ok()?;
+    }
+    Some(config)
 }
 
 /// Makes terminators.
@@ -84,7 +108,7 @@ impl Terminators {
             tracing::error!(%error, "a certificate cannot be used");
         }
         let config = config.and_then(Result::ok).map(Arc::new);
-        let made = Arc::new(Terminator { wanted: wanted.clone(), config });
+        let made = Arc::new(Terminator { wanted: wanted.clone(), config, quic: OnceLock::new() });
         self.made.insert(wanted.clone(), Arc::downgrade(&made));
         made
     }

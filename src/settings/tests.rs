@@ -108,12 +108,18 @@ fn a_listener_has_a_short_and_a_long_form() {
     assert_eq!(read("listeners: ['a=[::]:80+redirect']").unwrap(), redirecting(443));
     assert_eq!(read("listeners: ['a=[::]:80+redirect:8443']").unwrap(), redirecting(8443));
     assert_eq!(read("listeners: [{name: a, address: '[::]:80', httpsRedirect: 8443}]").unwrap(), redirecting(8443));
+    let quic = |port| Listener { http3: Some(port), ..Listener::ending_tls("a", any(80)) };
+    assert_eq!(read("listeners: ['a=[::]:80+tls+h3']").unwrap(), quic(443));
+    assert_eq!(read("listeners: ['a=[::]:80+h3:8443+tls']").unwrap(), quic(8443));
+    assert_eq!(read("listeners: [{name: a, address: '[::]:80', tls: true, http3: 8443}]").unwrap(), quic(8443));
     let flags = overrides(&[("listeners", "a=[::]:80+proxy,b=[::]:81")]);
     assert_eq!(load(None, &none, &flags).unwrap().listeners[0], proxied);
     for wrong in [
         "'a=[::]:80+prox'",
         "'a=[::]:80+redirect:x'",
         "'a=[::]:80+tls:1'",
+        "'a=[::]:80+tls+h3:'",
+        "'a=[::]:80+tls+h3:http'",
         "{name: a, address: '[::]:80', proxyProtcol: true}",
         "{name: a}",
     ] {
@@ -164,6 +170,24 @@ fn settings_that_cannot_work_are_named() {
     }
     settings.trusted_proxies.push("10.0.0.0/8".parse().unwrap());
     assert!(!settings.problems().iter().any(|problem| problem.contains("proxyProtocol")));
+}
+
+#[test]
+fn what_http3_needs_is_named() {
+    let mut settings = Settings::default();
+    settings.listeners[1].http3 = Some(443);
+    assert_eq!(settings.problems(), [""; 0]);
+    settings.trusted_proxies.push("10.0.0.0/8".parse().unwrap());
+    settings.tls.cipher_suites = vec!["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256".to_owned()];
+    settings.listeners[1].proxy_protocol = true;
+    settings.listeners[0].http3 = Some(0);
+    let problems = settings.problems();
+    for (listener, reason) in [(0, "does not end"), (0, "0 is no port"), (1, "proxyProtocol"), (1, "TLS 1.3")] {
+        let named = |problem: &String| {
+            problem.starts_with(&format!("listeners[{listener}].http3: ")) && problem.contains(reason)
+        };
+        assert!(problems.iter().any(named), "{reason} not in {problems:?}");
+    }
 }
 
 #[test]

@@ -92,6 +92,11 @@ impl Tls {
         self.cipher_suites.iter().map(named).collect()
     }
 
+    /// Whether there is a suite of TLS 1.3, or the suites are wrong anyway.
+    pub(super) fn speaks_13(&self) -> bool {
+        self.suites().map_or(true, |suites| suites.iter().any(|suite| suite.tls13().is_some()))
+    }
+
     /// What cannot work, each as `field: reason`.
     pub(super) fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();

@@ -251,7 +251,7 @@ impl<B> EndpointPool<B> {
         let account = Rc::new(account.over(cluster.tls.clone()));
         let connections = match cluster.id.protocol() {
             Protocol::Http1 => Connections::H1(h1::Connections::new(account)),
-            Protocol::H2c => Connections::H2(Rc::new(h2::Connections::new(account))),
+            Protocol::Http2 => Connections::H2(Rc::new(h2::Connections::new(account))),
             Protocol::Opaque => Connections::Opaque(account),
         };
         Self { endpoint, connections, body: PhantomData }
@@ -273,10 +273,10 @@ impl<B> EndpointPool<B> {
         }
     }
 
-    /// A way to the endpoint over a connection that there is.
-    pub fn take_idle(&self, now_ms: u64) -> Option<Link<B>> {
+    /// A way to the endpoint over a connection that there is. `told` is what its bytes began with, of its client.
+    pub fn take_idle(&self, now_ms: u64, told: Option<&Bytes>) -> Option<Link<B>> {
         match &self.connections {
-            Connections::H1(connections) => connections.take(now_ms).map(Link::H1),
+            Connections::H1(connections) => connections.take(now_ms, told).map(Link::H1),
             Connections::H2(connections) => connections.take(now_ms).map(|lease| Link::H2(h2::Link::new(lease))),
             Connections::Opaque(_) => None,
         }
@@ -298,15 +298,19 @@ where
     B: Body<Data = Bytes> + Unpin + 'static,
     B::Error: Into<BodyError>,
 {
-    /// A new connection, or one that has room again while the endpoint has its most connections.
+    /// A new connection, or one that has room again while the endpoint has its most connections. It begins with `told`, and
+    /// is for who is told the same alone; in HTTP/2 nobody is.
     pub async fn connect(
         &self,
         limits: &UpstreamLimits,
         connect_timeout: Duration,
         now_ms: u64,
+        told: Option<&Bytes>,
     ) -> Result<Link<B>, AcquireError> {
         match &self.connections {
-            Connections::H1(connections) => connections.connect(limits, connect_timeout, now_ms).await.map(Link::H1),
+            Connections::H1(connections) => {
+                connections.connect(limits, connect_timeout, now_ms, told).await.map(Link::H1)
+            }
             Connections::H2(connections) => {
                 let lease = connections.acquire(limits, connect_timeout, now_ms).await?;
                 Ok(Link::H2(h2::Link::new(lease)))

@@ -56,7 +56,7 @@ impl TlsClients {
     /// What a Cluster's connections are made with. Sessions are resumed within the Cluster alone.
     pub(super) fn get(&self, id: &ir::ClusterId) -> Option<ClientTls> {
         let tls = id.tls.as_ref()?;
-        let ready = self.ready(tls, id.protocol == Protocol::H2c);
+        let ready = self.ready(tls, id.protocol == Protocol::Http2);
         if let Err(error) = &ready {
             tracing::error!(%error, cluster = %id, "TLS to the backend cannot be set up");
         }

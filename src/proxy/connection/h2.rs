@@ -3,9 +3,8 @@
 //! Built on the `h2` crate itself, as the connections to backends are: one task drives the connection, one more serves each
 //! stream. What each may cost is bounded here where the crate does not do it.
 
-mod budget;
+mod duplex;
 mod frames;
-mod message;
 mod stream;
 
 use std::cell::Cell;
@@ -20,9 +19,9 @@ use ::h2::{Error, Reason, RecvStream};
 use bytes::Bytes;
 use http::Request;
 
-use self::budget::Budget;
 use self::frames::{FrameIo, Frames};
 use super::Client;
+use super::budget::Budget;
 use crate::proxy::Worker;
 use crate::proxy::access::Source;
 use crate::proxy::io::{self, Stream};
@@ -51,7 +50,9 @@ pub(in crate::proxy) fn server(limits: &Limits) -> Builder {
         .initial_connection_window_size(window(http2.connection_window.get()))
         // What clients sent before they knew of a reset is no further fault of theirs.
         .max_concurrent_reset_streams(http2.max_concurrent_streams as usize)
-        .max_send_buffer_size(SEND_BUFFER);
+        .max_send_buffer_size(SEND_BUFFER)
+        // Which protocols are let through is the rules' to say.
+        .enable_connect_protocol();
     server
 }
 

@@ -187,8 +187,10 @@ async fn requests_go_over_tls_to_who_can_prove_it() {
     let authority = Authority::new("ca");
     let server = Server::start(&authority.issue(&["b.test"])).await;
     let own = tls("b.test", &authority);
-    let rules =
-        vec![to("/h1", at(server.address, Protocol::Http1, &own)), to("/h2", at(server.address, Protocol::H2c, &own))];
+    let rules = vec![
+        to("/h1", at(server.address, Protocol::Http1, &own)),
+        to("/h2", at(server.address, Protocol::Http2, &own)),
+    ];
     let gateway = Gateway::start(vec![selector(rules)]).await;
     let mut client = gateway.connect().await;
     for (path, body) in
@@ -216,7 +218,7 @@ async fn nothing_is_sent_to_who_cannot() {
         ("/authority", at(server.address, Protocol::Http1, &tls("b.test", &other))),
         ("/system", at(server.address, Protocol::Http1, &by_system)),
         ("/expired", at(expired.address, Protocol::Http1, &own)),
-        ("/h2", at(old.address, Protocol::H2c, &own)),
+        ("/h2", at(old.address, Protocol::Http2, &own)),
         ("/plain", at(plain, Protocol::Http1, &own)),
     ];
     let mut rules: Vec<ir::Rule> = cases.iter().map(|(path, cluster)| to(path, cluster.clone())).collect();
@@ -243,7 +245,7 @@ async fn the_gateway_shows_its_certificate_to_who_asks() {
     let shown = BackendTls { client: Some(clients.issue_to_client("gateway").certificate("client")), ..bare.clone() };
     let rules = vec![
         to("/shown", at(server.address, Protocol::Http1, &shown)),
-        to("/h2", at(server.address, Protocol::H2c, &shown)),
+        to("/h2", at(server.address, Protocol::Http2, &shown)),
         to("/bare", at(server.address, Protocol::Http1, &bare)),
     ];
     let gateway = Gateway::start(vec![selector(rules)]).await;

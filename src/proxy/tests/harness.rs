@@ -72,7 +72,7 @@ fn forwarding(path: &str, backends: Vec<ir::Backend>) -> ir::Rule {
 /// A Service, which speaks HTTP/2 if its name ends in `-h2c`, and its clients' TLS if it ends in `-tls`.
 fn service_id(name: &str) -> ClusterId {
     let protocol = match name.rsplit('-').next() {
-        Some("h2c") => ir::Protocol::H2c,
+        Some("h2c") => ir::Protocol::Http2,
         Some("tls") => ir::Protocol::Opaque,
         _ => ir::Protocol::Http1,
     };
@@ -255,6 +255,22 @@ impl Gateway {
     /// A new connection to a listener.
     pub(super) async fn connect_to(&self, listener: usize) -> Client {
         Client::new(TcpStream::connect(self.addresses[listener]).await.unwrap())
+    }
+
+    /// How many connections each worker has.
+    pub(super) fn loads(&self) -> Vec<usize> {
+        self.shared.loads.iter().map(|load| load.0.load(Ordering::Relaxed)).collect()
+    }
+
+    /// Waits for its threads after a drain.
+    pub(super) async fn join(mut self) {
+        let workers = self.workers.take().unwrap();
+        tokio::task::spawn_blocking(move || workers.join()).await.unwrap();
+    }
+
+    /// Where a listener is.
+    pub(super) fn address(&self, listener: usize) -> SocketAddr {
+        self.addresses[listener]
     }
 
     /// The value of a metric, given with its labels; 0 where there is none.

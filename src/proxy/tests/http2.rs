@@ -1,6 +1,7 @@
 //! Clients that speak HTTP/2: the `h2` crate's, and one of bare frames for what that one cannot be made to do.
 
 mod bodies;
+mod connect;
 mod connections;
 mod drain;
 mod floods;

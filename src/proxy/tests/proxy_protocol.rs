@@ -1,5 +1,7 @@
 //! Listeners on which a load balancer speaks first.
 
+mod told;
+
 use super::harness::{Gateway, Origin, Reply, rule, selector};
 use crate::settings::Settings;
 

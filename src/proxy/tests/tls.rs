@@ -3,6 +3,7 @@
 mod clients;
 mod handshakes;
 mod http2;
+mod http3;
 mod passthrough;
 mod sessions;
 
@@ -240,6 +241,39 @@ async fn requests_over_tls_are_https_ones() {
     let plain = gateway.send("GET / HTTP/1.1\r\nhost: a.test\r\n\r\n").await;
     assert_eq!(status(&plain), "200");
     assert!(origin.requests().pop().unwrap().contains("x-forwarded-proto: http\r\n"));
+}
+
+#[tokio::test]
+async fn a_backend_that_is_told_of_clients_hears_of_their_tls() {
+    use crate::proxy::proxy_protocol::{Header, parse};
+    let backend = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (origin, authority) = (Origin::start(Reply::always(OK)).await, Authority::new("ca"));
+    let mut selector = host("a", &["a.test"], &origin).with(&authority.issue(&["a.test"]));
+    let mut rule = rule("/", &[(&origin, 1)]);
+    let ir::Action::Forward(backends) = &mut rule.action else { unreachable!() };
+    let ir::BackendTarget::Cluster(id) = &mut backends[0].target else { unreachable!() };
+    let address = backend.local_addr().unwrap();
+    *id = ir::ClusterId::host(address.ip().to_string(), address.port());
+    id.proxy_protocol = Some(ir::ProxyProtocol::V2);
+    selector.rules = vec![Arc::new(rule)];
+    let gateway = start(vec![selector]).await;
+    let mut connection = TlsClient::new(&authority).connect(&gateway, "a.test").await.unwrap();
+    let ends = connection.stream.get_ref().0;
+    let addresses = Some((ends.local_addr().unwrap(), ends.peer_addr().unwrap()));
+    let serving = async {
+        let (mut stream, _) = backend.accept().await.unwrap();
+        let mut bytes = Vec::new();
+        while !bytes.ends_with(b"\r\n\r\n") || bytes.len() < 100 {
+            assert!(stream.read_buf(&mut bytes).await.unwrap() > 0);
+        }
+        stream.write_all(OK.as_bytes()).await.unwrap();
+        bytes
+    };
+    let (answer, bytes) = tokio::join!(connection.get("a.test"), serving);
+    assert_eq!(status(&answer.unwrap()), "200");
+    let (header, length) = parse(&bytes).unwrap().unwrap();
+    assert_eq!(header, Header { addresses, tls: true });
+    assert!(bytes[length..].starts_with(b"GET / HTTP/1.1\r\n"));
 }
 
 #[tokio::test]

@@ -1,11 +1,38 @@
 //! The host that a first message asks for, read without a judgement on the rest: what a backend ends may be older than
 //! what the gateway would speak itself.
 
+/// The type of a `ClientHello` among messages of a handshake.
+const CLIENT_HELLO: usize = 1;
+
 /// The name in `server_name` (RFC 6066, section 3) of the `ClientHello` at the front of `bytes`, which are records as
 /// they came; `None` where there is none, or no such message.
 pub(super) fn of(bytes: &[u8]) -> Option<String> {
-    let hello = message(bytes)?;
-    let mut hello = Reader(&hello);
+    name(&message(bytes)?)
+}
+
+/// What begins a handshake that comes without records.
+pub(in crate::proxy) enum First {
+    /// Part of a message.
+    Part,
+    /// A `ClientHello`, and the host that it asks for.
+    Hello(Option<String>),
+    /// Another message.
+    Other,
+}
+
+/// The same of a handshake without records, as QUIC carries it (RFC 9001, section 4).
+pub(in crate::proxy) fn of_handshake(bytes: &[u8]) -> First {
+    let mut read = Reader(bytes);
+    match read.number(1) {
+        None => First::Part,
+        Some(CLIENT_HELLO) => read.vector(3).map_or(First::Part, |hello| First::Hello(name(hello))),
+        Some(_) => First::Other,
+    }
+}
+
+/// The name in the body of a `ClientHello`.
+fn name(hello: &[u8]) -> Option<String> {
+    let mut hello = Reader(hello);
     // Version and random, then what has a length of its own: session, cipher suites, compression methods.
     hello.take(2 + 32)?;
     hello.vector(1)?;
@@ -28,7 +55,6 @@ pub(super) fn of(bytes: &[u8]) -> Option<String> {
 /// The body of the `ClientHello`, put together of its records.
 fn message(bytes: &[u8]) -> Option<Vec<u8>> {
     const HANDSHAKE: usize = 22;
-    const CLIENT_HELLO: usize = 1;
     let mut records = Reader(bytes);
     let mut whole = Vec::with_capacity(bytes.len());
     loop {
@@ -78,7 +104,7 @@ mod tests {
     use rustls::pki_types::ServerName;
     use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
-    use super::of;
+    use super::{First, of, of_handshake};
 
     fn hello(name: &str) -> Vec<u8> {
         let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()));
@@ -98,6 +124,17 @@ mod tests {
             assert_eq!(of(&bytes[..end]), None, "{end}");
         }
         assert_eq!(of(&hello("192.0.2.1")), None);
+    }
+
+    #[test]
+    fn a_message_needs_no_records() {
+        let bytes = &hello("shop.example.com")[5..];
+        for end in 0..bytes.len() {
+            assert!(matches!(of_handshake(&bytes[..end]), First::Part), "{end}");
+        }
+        let First::Hello(name) = of_handshake(bytes) else { panic!("it is none") };
+        assert_eq!(name.as_deref(), Some("shop.example.com"));
+        assert!(matches!(of_handshake(&[2, 0, 0, 0]), First::Other));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 use super::*;
 
 fn parts(version: Version, fields: &[(&str, &str)]) -> Parts {
-    let mut request = http::Request::builder().version(version);
+    let mut request = Request::builder().version(version);
     for (name, value) in fields {
         request = request.header(*name, *value);
     }
@@ -45,7 +45,7 @@ fn an_entry_allows_its_version_or_every_one() {
 }
 
 fn agreed(asked: &[&str], lines: &[&str]) -> Option<String> {
-    let wanted = Wanted { protocols: asked.iter().map(|&p| p.into()).collect() };
+    let wanted = Wanted { protocols: asked.iter().map(|&p| p.into()).collect(), key: None };
     let mut answer = Response::builder().status(101);
     for line in lines {
         answer = answer.header("upgrade", *line);

@@ -421,7 +421,7 @@ fn another_protocol_of_a_port_is_another_cluster_with_the_same_endpoints() {
     let port = |protocol: &str| json!([{"name": "http", "port": 80, "appProtocol": protocol}]);
     index.apply(service("x", "s", port("kubernetes.io/h2c")));
     let (after, endpoints) = index.take_table().unwrap();
-    let h2c = ClusterId::service(ObjectName::new("x", "s"), 80, Protocol::H2c);
+    let h2c = ClusterId::service(ObjectName::new("x", "s"), 80, Protocol::Http2);
     assert_eq!(after.clusters.iter().map(|cluster| cluster.id.clone()).collect::<Vec<_>>(), std::slice::from_ref(&h2c));
     assert_eq!(endpoints.len(), 1);
     assert_eq!((&endpoints[0].cluster, endpoints[0].endpoints.len()), (&h2c, 1));

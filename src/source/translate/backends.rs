@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use crate::api::reason::{BACKEND_NOT_FOUND, INVALID, REF_NOT_PERMITTED, UNSUPPORTED_PROTOCOL, UNSUPPORTED_VALUE};
-use crate::api::{self, BackendPort, BackendProtocol};
-use crate::ir::{Backend, BackendTarget, Cluster, ClusterId, Hostname, ObjectName, Protocol, Target};
+use crate::api::{self, BackendPort, BackendProtocol, BackendProxyProtocol};
+use crate::ir::{Backend, BackendTarget, Cluster, ClusterId, Hostname, ObjectName, Protocol, ProxyProtocol, Target};
 use crate::source::endpoints::{Service, ServicePort};
 
 use super::backend_tls;
@@ -36,7 +36,8 @@ pub(super) fn backends(
     for (index, backend) in backends.iter().enumerate() {
         let entry = rule.entry("backends", index);
         let filters = backend_filters(&backend.filters, &entry, accepted);
-        let target = match (cluster(&backend.reference(), (namespace, speech), world), &filters) {
+        let found = cluster(&backend.reference(), (namespace, speech), world);
+        let target = match (found.and_then(|cluster| telling(cluster, backend.proxy_protocol)), &filters) {
             (Ok(cluster), Ok(_)) => {
                 let id = cluster.id.clone();
                 clusters.push(Arc::new(cluster));
@@ -108,6 +109,19 @@ pub(super) fn cluster(
     Ok(cluster)
 }
 
+/// A Cluster that is told of its clients.
+fn telling(mut cluster: Cluster, version: Option<BackendProxyProtocol>) -> Result<Cluster, Problem> {
+    if version.is_some() && cluster.id.protocol == Protocol::Http2 {
+        let what = "does not go with HTTP/2, where one connection carries the requests of many clients";
+        return Err(problem(UNSUPPORTED_VALUE, "proxyProtocol", what));
+    }
+    cluster.id.proxy_protocol = version.map(|version| match version {
+        BackendProxyProtocol::V1 => ProxyProtocol::V1,
+        BackendProxyProtocol::V2 => ProxyProtocol::V2,
+    });
+    Ok(cluster)
+}
+
 fn service_cluster(
     name: ObjectName,
     backend: &api::BackendReference,
@@ -156,7 +170,7 @@ fn protocol(
     match (app_protocol, tls) {
         _ if speech == Speech::Clients => Ok(Protocol::Opaque),
         (Some("https" | "kubernetes.io/wss"), None) => Err("which begins with TLS: the backend needs tls"),
-        (Some("kubernetes.io/h2c"), None) => Ok(Protocol::H2c),
+        (Some("kubernetes.io/h2c"), None) => Ok(Protocol::Http2),
         (Some("kubernetes.io/ws"), None) => Ok(Protocol::Http1),
         (Some("kubernetes.io/h2c" | "kubernetes.io/ws"), Some(_)) => {
             Err("which is spoken without TLS, and the backend has tls; https is what goes with it")
@@ -172,7 +186,7 @@ fn protocol(
 const fn over_tls(tls: &api::BackendTls) -> Protocol {
     match tls.protocol {
         BackendProtocol::Http1 => Protocol::Http1,
-        BackendProtocol::Http2 => Protocol::H2c,
+        BackendProtocol::Http2 => Protocol::Http2,
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
 use super::AcquireError;
@@ -78,6 +79,11 @@ impl Account {
         self.purpose == Purpose::Requests && self.endpoint.waiters.load(Ordering::Acquire) > 0
     }
 
+    /// Whether there can be no connection more, of `max` at most.
+    pub(super) fn is_full(&self, max: u32) -> bool {
+        self.purpose.open(&self.endpoint).load(Ordering::Acquire) >= max
+    }
+
     /// Notes for the whole process whether the endpoint could be connected to.
     fn judge(&self, connected: bool) {
         match (self.purpose, connected) {
@@ -109,9 +115,9 @@ impl Account {
         connected
     }
 
-    /// A connection to the endpoint, with TLS where the Cluster has it.
-    pub(super) async fn transport(&self) -> io::Result<Transport> {
-        let stream = self.tcp().await?;
+    /// A connection to the endpoint, with TLS where the Cluster has it, that begins with `told` in the clear.
+    pub(super) async fn transport(&self, told: Option<&[u8]>) -> io::Result<Transport> {
+        let stream = self.tcp(told).await?;
         match &self.tls {
             None => Ok(Transport::Plain(stream)),
             // In a box, for a handshake is large and most connections have none.
@@ -119,10 +125,13 @@ impl Account {
         }
     }
 
-    /// A socket to the endpoint.
-    pub(super) async fn tcp(&self) -> io::Result<TcpStream> {
-        let stream = TcpStream::connect(self.endpoint.addr).await?;
+    /// A socket to the endpoint, whose first bytes are `told`.
+    pub(super) async fn tcp(&self, told: Option<&[u8]>) -> io::Result<TcpStream> {
+        let mut stream = TcpStream::connect(self.endpoint.addr).await?;
         stream.set_nodelay(true)?;
+        if let Some(told) = told {
+            stream.write_all(told).await?;
+        }
         Ok(stream)
     }
 }

@@ -13,8 +13,13 @@ use crate::ir::UpstreamLimits;
 
 impl<B> EndpointPool<B> {
     /// A connection of its own, which counts among the endpoint's until it is dropped; waits for one to close while the
-    /// endpoint has its most. Only endpoints of [`crate::ir::Protocol::Opaque`] are spoken to so.
-    pub async fn dial(&self, limits: &UpstreamLimits, connect_timeout: Duration) -> Result<Switched, AcquireError> {
+    /// endpoint has its most. It begins with `told`. Only endpoints of [`crate::ir::Protocol::Opaque`] are spoken to so.
+    pub async fn dial(
+        &self,
+        limits: &UpstreamLimits,
+        connect_timeout: Duration,
+        told: Option<&Bytes>,
+    ) -> Result<Switched, AcquireError> {
         let Connections::Opaque(account) = &self.connections else {
             return Err(AcquireError::Connect(std::io::ErrorKind::Unsupported.into()));
         };
@@ -23,7 +28,7 @@ impl<B> EndpointPool<B> {
             None => wait(account, limits).await?,
         };
         let connect = async {
-            let stream = account.tcp().await?;
+            let stream = account.tcp(told.map(|told| &told[..])).await?;
             // It may be silent for long: the kernel finds out when the endpoint is gone.
             watch_peer(&stream)?;
             Ok(stream)

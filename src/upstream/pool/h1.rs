@@ -42,6 +42,8 @@ pub struct Link {
     expires_ms: u64,
     /// Whether it carried a request before.
     pub(super) reused: bool,
+    /// What it began with, of the client that it is for.
+    told: Option<Bytes>,
     upload: Option<Uploading>,
 }
 
@@ -68,12 +70,18 @@ impl Connections {
     pub(super) fn drop_expired(&self, now_ms: u64) {
         let mut idle = self.idle.borrow_mut();
         let before = idle.len();
-        idle.retain(|link| link.expires_ms > now_ms && link.wire.is_free());
+        // Those of clients that do not use them must not keep others out.
+        let is_wanted = self.account.somebody_waits();
+        let is_kept = |link: &Link| !(is_wanted && link.told.is_some());
+        idle.retain(|link| link.expires_ms > now_ms && link.wire.is_free() && is_kept(link));
         self.account.idle_changed(signed(idle.len()) - signed(before));
     }
 
-    /// The most recently used connection that still works.
-    pub(super) fn take(&self, now_ms: u64) -> Option<Link> {
+    /// The most recently used connection that still works, of those that began with `told`.
+    pub(super) fn take(&self, now_ms: u64, told: Option<&Bytes>) -> Option<Link> {
+        if let Some(told) = told {
+            return self.take_told(now_ms, told);
+        }
         let mut idle = self.idle.borrow_mut();
         let before = idle.len();
         let mut found = None;
@@ -87,6 +95,27 @@ impl Connections {
         found
     }
 
+    /// The same of an endpoint that is told of clients: of those that were told of this one.
+    fn take_told(&self, now_ms: u64, told: &Bytes) -> Option<Link> {
+        let mut idle = self.idle.borrow_mut();
+        let before = idle.len();
+        idle.retain(|link| link.expires_ms > now_ms && link.wire.is_free());
+        let last = idle.iter().rposition(|link| link.told.as_ref() == Some(told));
+        let found = last.map(|at| idle.remove(at));
+        self.account.idle_changed(signed(idle.len()) - signed(before));
+        found
+    }
+
+    /// Closes the longest unused connection, so that there can be another.
+    fn make_room(&self) {
+        let mut idle = self.idle.borrow_mut();
+        if !idle.is_empty() {
+            let longest = idle.remove(0);
+            self.account.idle_changed(-1);
+            drop((idle, longest));
+        }
+    }
+
     /// Gives a connection back after an answer, to whoever waits for one, else to the list.
     pub(super) fn give_back(&self, mut link: Link, now_ms: u64, limits: &UpstreamLimits) {
         let lifetime_over = now_ms.saturating_sub(link.opened_ms) >= millis(limits.max_lifetime);
@@ -97,10 +126,17 @@ impl Connections {
         link.wire.rest();
         link.reused = true;
         link.expires_ms = now_ms.saturating_add(millis(limits.idle_timeout));
-        while let Some(waiter) = self.waiters.borrow_mut().pop_front() {
-            match waiter.send(link) {
-                Ok(()) => return,
-                Err(unwanted) => link = unwanted,
+        // The last place is not kept by one client for itself: another one could be waiting for it at another worker.
+        if link.told.is_some() && self.account.is_full(limits.max_connections) {
+            return;
+        }
+        // Who waits for one that is for another client opens its own in the place of this one.
+        if link.told.is_none() {
+            while let Some(waiter) = self.waiters.borrow_mut().pop_front() {
+                match waiter.send(link) {
+                    Ok(()) => return,
+                    Err(unwanted) => link = unwanted,
+                }
             }
         }
         // Another worker waits while this one has no use for it: closing it lets that worker open its own.
@@ -118,24 +154,28 @@ impl Connections {
         waiters.push_back(waiter);
     }
 
-    /// A new connection, or one that comes free while the endpoint has its most connections.
+    /// A new connection that begins with `told`, or one that comes free while the endpoint has its most connections.
     pub(super) async fn connect(
         &self,
         limits: &UpstreamLimits,
         connect_timeout: Duration,
         now_ms: u64,
+        told: Option<&Bytes>,
     ) -> Result<Link, AcquireError> {
         if let Some(permit) = Permit::take(&self.account, limits.max_connections) {
-            return self.open(permit, limits, connect_timeout, now_ms).await;
+            return self.open((permit, told), limits, connect_timeout, now_ms).await;
         }
         let Some(_waiting) = Waiting::take(&self.account.endpoint, limits.max_pending) else {
             return Err(AcquireError::Overloaded);
         };
+        if told.is_some() {
+            self.make_room();
+        }
         let wait = async {
             loop {
                 // Also at first: one may have closed before it was known that somebody waits.
                 if let Some(permit) = Permit::take(&self.account, limits.max_connections) {
-                    return self.open(permit, limits, connect_timeout, now_ms).await;
+                    return self.open((permit, told), limits, connect_timeout, now_ms).await;
                 }
                 let (sender, receiver) = oneshot::channel();
                 self.queue(sender);
@@ -154,15 +194,16 @@ impl Connections {
 
     async fn open(
         &self,
-        permit: Permit,
+        (permit, told): (Permit, Option<&Bytes>),
         limits: &UpstreamLimits,
         connect_timeout: Duration,
         now_ms: u64,
     ) -> Result<Link, AcquireError> {
-        let transport = self.account.connecting(connect_timeout, self.account.transport()).await?;
+        let connect = self.account.transport(told.map(|told| &told[..]));
+        let transport = self.account.connecting(connect_timeout, connect).await?;
         let expires_ms = now_ms.saturating_add(millis(limits.idle_timeout));
         let wire = Wire::new(transport, permit);
-        Ok(Link { wire, opened_ms: now_ms, expires_ms, reused: false, upload: None })
+        Ok(Link { wire, opened_ms: now_ms, expires_ms, reused: false, told: told.cloned(), upload: None })
     }
 }
 

@@ -14,7 +14,7 @@ use std::task::{Context, Poll, ready};
 use ::h2::Reason;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::budget::Budget;
+use super::super::budget::Budget;
 use crate::proxy::io::Stream;
 use crate::proxy::watchdog::Conn;
 

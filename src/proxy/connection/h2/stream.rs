@@ -11,22 +11,26 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body::Body as _;
 
-use super::super::Client;
-use super::{Open, PROTOCOL, Shared, message};
+use super::super::{Client, message};
+use super::duplex::Duplex;
+use super::{Open, PROTOCOL, Shared};
 use crate::proxy::body::ResponseBody;
 use crate::proxy::incoming::{Expectation, Incoming};
 use crate::proxy::service;
+use crate::proxy::tunnel::Tunnel;
+use crate::proxy::upgrade;
 use crate::proxy::watchdog::Conn;
 use crate::telemetry::metrics::Refusal;
 use crate::upstream::pool::keep_trailers;
 
 /// Serves a request to the end of its stream.
-pub(super) async fn serve(open: Open, request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
+pub(super) async fn serve(open: Open, mut request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
     let shared = &*open.0;
     if poll_fn(|cx| Poll::Ready(respond.poll_reset(cx).is_ready())).await {
         // Nothing has been done for it.
         return shared.note_reset();
     }
+    let is_extended = upgrade::unfold(&mut request);
     if let Some(why) = message::malformed(&request) {
         tracing::debug!(why, peer = %shared.client.peer.ip, "malformed request");
         shared.worker.refused_unread(Refusal::BadRequest, &shared.client, &request);
@@ -36,9 +40,13 @@ pub(super) async fn serve(open: Open, request: Request<RecvStream>, mut respond:
     let watched = shared.worker.watchdog.watch(shared.client.conn().limits());
     watched.conn().speaks(PROTOCOL);
     let client = Rc::new(Client::stream(&shared.client, watched));
-    let Some(response) = answer(shared, &client, request, &mut respond).await else {
+    let (request, expectation, receive) = taken_apart(request, is_extended);
+    let Some(response) = answer(shared, &client, (request, expectation), &mut respond).await else {
         return shared.note_reset();
     };
+    if let Some((tunnel, receive)) = client.tunnel.take().zip(receive) {
+        return join(shared, &client, (response, tunnel), receive, respond).await;
+    }
     let (mut head, body) = response.into_parts();
     let ends = body.is_end_stream();
     message::complete(&mut head, body.size_hint().exact(), shared.worker.date.now());
@@ -56,16 +64,46 @@ pub(super) async fn serve(open: Open, request: Request<RecvStream>, mut respond:
     }
 }
 
+/// A request with its body, who waits until that is read, and what comes on its stream where that is no body.
+fn taken_apart(
+    request: Request<RecvStream>,
+    is_extended: bool,
+) -> (Request<Incoming>, Option<Rc<Expectation>>, Option<RecvStream>) {
+    let (head, stream) = request.into_parts();
+    if is_extended {
+        return (Request::from_parts(head, Incoming::None), None, Some(stream));
+    }
+    let (body, expectation) = Incoming::stream(stream, &head.headers);
+    (Request::from_parts(head, body), expectation, None)
+}
+
+/// Goes on as a tunnel after the answer's head.
+async fn join(
+    shared: &Shared,
+    client: &Client,
+    (response, tunnel): (Response<ResponseBody>, Tunnel),
+    receive: RecvStream,
+    mut respond: SendResponse<Bytes>,
+) {
+    let (mut head, _) = response.into_parts();
+    message::complete(&mut head, None, shared.worker.date.now());
+    match respond.send_response(Response::from_parts(head, ()), false) {
+        Ok(stream) => {
+            shared.note_answer();
+            let stream = Duplex::new(receive, stream, client.conn(), &shared.frames);
+            Box::pin(tunnel.run(stream, Bytes::new(), client.conn())).await;
+        }
+        Err(error) => tracing::debug!(%error, "a tunnel's head was not sent"),
+    }
+}
+
 /// The answer; `None` once the stream was reset or its connection has gone, with which the request is cancelled.
 async fn answer(
     shared: &Shared,
     client: &Rc<Client>,
-    request: Request<RecvStream>,
+    (request, mut expectation): (Request<Incoming>, Option<Rc<Expectation>>),
     respond: &mut SendResponse<Bytes>,
 ) -> Option<Response<ResponseBody>> {
-    let (head, body) = request.into_parts();
-    let (body, mut expectation) = Incoming::stream(body, &head.headers);
-    let request = Request::from_parts(head, body);
     let mut handling = pin!(service::handle(Rc::clone(&shared.worker), Rc::clone(client), request));
     poll_fn(|cx| {
         if let Poll::Ready(response) = handling.as_mut().poll(cx) {

@@ -54,6 +54,35 @@ fn passing(name: &str, hostnames: &[&str], rules: Vec<ir::Rule>) -> ir::Selector
     ir::Selector { origin, hostnames, listeners, tls: Some(Tls::Passthrough), ..selector(rules) }
 }
 
+#[tokio::test]
+async fn its_backend_is_told_of_the_client_first() {
+    use crate::proxy::proxy_protocol::{Header, parse};
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut rule = service_rule("/", "db-tls");
+    let ir::Action::Forward(backends) = &mut rule.action else { unreachable!() };
+    let ir::BackendTarget::Cluster(id) = &mut backends[0].target else { unreachable!() };
+    id.proxy_protocol = Some(ir::ProxyProtocol::V2);
+    let id = id.clone();
+    let gateway = start(vec![passing("p", &["p.test"], vec![rule])]).await;
+    gateway.endpoints_of(id, &[listener.local_addr().unwrap()]).await;
+    let socket = gateway.connect_to(TLS).await.stream;
+    let addresses = Some((socket.local_addr().unwrap(), socket.peer_addr().unwrap()));
+    let config = Arc::new(TlsClient::new(&Authority::new("ca")).config);
+    let connecting = TlsConnector::from(config).connect(ServerName::try_from("p.test").unwrap(), socket);
+    let reading = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut bytes = Vec::new();
+        while bytes.len() < 100 {
+            assert!(stream.read_buf(&mut bytes).await.unwrap() > 0);
+        }
+        bytes
+    };
+    let (_, bytes) = tokio::join!(connecting, reading);
+    let (header, length) = parse(&bytes).unwrap().unwrap();
+    assert_eq!(header, Header { addresses, tls: false }, "its TLS is the backend's to see");
+    assert_eq!(bytes[length..][..2], [22, 3], "then the client's first message");
+}
+
 fn passed(gateway: &Gateway, result: &str) -> u64 {
     let of_rule = r#"selector="test/p",route="test/route",rule="/""#;
     gateway.metric(&format!("lockgate_passthrough_connections_total{{{of_rule},result=\"{result}\"}}"))

@@ -49,7 +49,7 @@ pub(super) async fn open(pool: &Rc<Connections>, permit: Permit, terms: Terms) -
     let establish = async {
         let mut left = 0;
         loop {
-            let stream = pool.account.transport().await?;
+            let stream = pool.account.transport(None).await?;
             watch_peer(stream.socket())?;
             match establish(Counted { stream, written: Rc::clone(&written) }).await {
                 // It is there and wants to be left: who takes its place may listen already.

@@ -1,8 +1,10 @@
 //! Streams of messages: both ways, cancelled, and in a drain.
 
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use h2::Reason;
+use tokio::sync::Notify;
 
 use super::*;
 use crate::lifecycle::Phase;
@@ -155,4 +157,54 @@ async fn a_stream_that_ends_in_a_drain_ends_as_ever() {
     drop(client);
     gateway.wait_for(|g| g.lifecycle().phase() == Phase::Stopped).await;
     assert_eq!(gateway.lifecycle().forced(), 0);
+}
+
+/// The status that a call ends with after its first message, of which `come` is told; `None` for a reset.
+async fn broken_off(gateway: &Gateway, come: &Notify) -> Option<(String, String)> {
+    let mut client = Client::connect(gateway).await;
+    let (response, _) = client.begin(call(&[]), true).await;
+    let mut down = response.await.unwrap().into_body();
+    // A reset may overtake it.
+    let first = down.data().await?.ok()?;
+    down.flow_control().release_capacity(first.len()).unwrap();
+    assert_eq!(first, message("first"));
+    come.notify_one();
+    while let Some(data) = down.data().await {
+        data.ok()?;
+    }
+    let trailers = down.trailers().await.ok()??;
+    let field = |name: &str| trailers[name].to_str().unwrap().to_owned();
+    Some((field("grpc-status"), field("grpc-message")))
+}
+
+/// Answers with half a message more to come.
+const CHUNKED: &str =
+    "HTTP/1.1 200 OK\r\ncontent-type: application/grpc\r\ntransfer-encoding: chunked\r\n\r\na\r\n\0\0\0\0\x05first\r\n";
+const LENGTH: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/grpc\r\ncontent-length: 99\r\n\r\n\0\0\0\0\x05first";
+
+#[tokio::test]
+async fn a_call_that_its_backend_breaks_off_ends_with_a_status() {
+    let unavailable = Some(("14".to_owned(), "upstream-reset".to_owned()));
+    let come = Arc::new(Notify::new());
+    let waiting = Arc::clone(&come);
+    let server = Server::start(None, move |call: Call| {
+        let come = Arc::clone(&waiting);
+        async move {
+            let mut stream = call.begin(&[("content-type", "application/grpc")]);
+            stream.send_data(message("first"), false).unwrap();
+            come.notified().await;
+            stream.send_reset(Reason::INTERNAL_ERROR);
+        }
+    })
+    .await;
+    let gateway = h2c::gateway(&server).await;
+    assert_eq!(broken_off(&gateway, &come).await, unavailable);
+    ended(&gateway, "14", 1).await;
+
+    for (reply, expected) in [(CHUNKED, unavailable), (LENGTH, None)] {
+        let origin = Origin::start(Reply::once_then_close(reply)).await;
+        let gateway = super::super::gateway(&origin).await;
+        assert_eq!(broken_off(&gateway, &come).await, expected, "{reply}");
+        assert_eq!(gateway.metric("lockgate_requests_refused_total{reason=\"upstream-reset\"}"), 1);
+    }
 }

@@ -1,15 +1,31 @@
-//! Heads of requests that the crate lets pass and this gateway does not, and heads of answers.
+//! Heads of requests on streams that the crates let pass and this gateway does not, and heads of answers.
 
-use ::h2::RecvStream;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::{Method, Request, StatusCode, response};
 
 use crate::routing::host;
 
-/// Why a request is malformed (RFC 9113, section 8.1.1). What the crate looks at itself: names in lower case, bytes of names
-/// and values, pseudo-fields, fields of a connection, `TE`, and that the body is as long as announced.
-pub(super) fn malformed(request: &Request<RecvStream>) -> Option<&'static str> {
+/// Why a request is malformed (RFC 9113, section 8.1.1). What the crate of HTTP/2 looks at itself: names in lower case, bytes
+/// of names and values, pseudo-fields, fields of a connection, `TE`, and that the body is as long as announced.
+pub(super) fn malformed<B>(request: &Request<B>) -> Option<&'static str> {
     judge(request.method(), request.uri(), request.headers()).err()
+}
+
+/// Why fields of a request on a stream of HTTP/3 are malformed, which its crate does not look at (RFC 9114, sections 4.1.2 and
+/// 4.2).
+pub(super) fn is_of_connection(headers: &HeaderMap) -> Option<&'static str> {
+    const OF_CONNECTION: [&str; 5] = ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
+    if OF_CONNECTION.iter().any(|name| headers.contains_key(*name)) {
+        return Some("a field is one of a connection");
+    }
+    if headers.get_all(header::TE).iter().any(|value| value != "trailers") {
+        return Some("te is not trailers");
+    }
+    let is_number = |value: &HeaderValue| value.as_bytes().iter().all(u8::is_ascii_digit);
+    match headers.get(header::CONTENT_LENGTH) {
+        Some(length) if !is_number(length) => Some("content-length is not one number"),
+        _ => None,
+    }
 }
 
 fn judge(method: &Method, uri: &http::Uri, headers: &HeaderMap) -> Result<(), &'static str> {
