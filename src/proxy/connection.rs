@@ -62,11 +62,13 @@ pub(super) struct Client {
 
 impl Client {
     fn new(worker: &Worker, peer: Peer, local: Local, secured: Option<Rc<Secured>>) -> Self {
+        let watched = worker.watchdog.watch(worker.stage_limits());
+        worker.wear(watched.conn());
         Self {
             peer: Rc::new(peer),
             local,
             secured,
-            watched: worker.watchdog.watch(worker.stage_limits()),
+            watched,
             screened: Screened::default(),
             held: RefCell::default(),
             linger: Cell::new(false),

@@ -4,21 +4,21 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tokio::net::TcpStream;
-use tokio::sync::OwnedSemaphorePermit;
 
+use super::admission::Places;
 use super::error::Failure;
 use super::io::ClientIo;
 use super::tls::{self, Passed};
 use super::tunnel::{Agreed, Silence, Tunnel};
 use super::watchdog::Conn;
-use super::{Worker, forward, service};
+use super::{Worker, admission, forward};
 use crate::ir::{self, Action};
 use crate::lifecycle;
 use crate::publish::RuleRuntime;
 use crate::routing::CompiledRule;
 use crate::telemetry::metrics::{Refusal, RetryReason};
-use crate::upstream::Load;
 use crate::upstream::pool::Switched;
+use crate::upstream::{Cluster, Load};
 
 /// What the drain's ledger calls it.
 const PROTOCOL: &str = "tls";
@@ -30,9 +30,9 @@ pub(super) async fn serve(worker: &Rc<Worker>, mut stream: TcpStream, passed: Pa
     let conn = watched.conn();
     conn.begin_exchange(ir::Timeouts::default().idle);
     match open(worker, conn, &passed).await {
-        Ok((agreed, permit)) => {
+        Ok((agreed, places)) => {
             conn.switch(Arc::clone(&agreed.protocol), agreed.silence.whole);
-            let tunnel = Tunnel::new(worker, agreed, (guard, permit));
+            let tunnel = Tunnel::new(worker, agreed, (guard, places));
             // A tunnel may outlive the table by days.
             let Passed { snapshot, hello, .. } = passed;
             drop(snapshot);
@@ -47,11 +47,7 @@ pub(super) async fn serve(worker: &Rc<Worker>, mut stream: TcpStream, passed: Pa
 }
 
 /// Joins it with a backend of its rule, and counts how that went.
-async fn open(
-    worker: &Worker,
-    conn: &Conn,
-    passed: &Passed,
-) -> Result<(Agreed, Option<OwnedSemaphorePermit>), Failure> {
+async fn open(worker: &Worker, conn: &Conn, passed: &Passed) -> Result<(Agreed, Places), Failure> {
     let found = passed.rule.and_then(|key| Some((key, passed.snapshot.table.rule(key)?)));
     let Some((key, found)) = found else {
         return Err(Failure::because(Refusal::NoRoute, "no Route is attached to the Selector"));
@@ -62,10 +58,7 @@ async fn open(
     outcome
 }
 
-async fn join(
-    worker: &Worker,
-    found: &CompiledRule<'_, RuleRuntime>,
-) -> Result<(Agreed, Option<OwnedSemaphorePermit>), Failure> {
+async fn join(worker: &Worker, found: &CompiledRule<'_, RuleRuntime>) -> Result<(Agreed, Places), Failure> {
     let (rule, runtime) = (&**found.rule, found.payload);
     if !worker.shared.lifecycle.phase().serves() {
         return Err(Failure::new(Refusal::Draining));
@@ -77,15 +70,22 @@ async fn join(
             return Err(Failure::because(Refusal::InvalidRule, "the rule answers requests"));
         }
     }
-    let permit = service::place(worker, rule, runtime, None).await?;
-    let (backend, load) = connect(worker, rule, runtime).await?;
+    let mut places = Places::default();
+    places.add(admission::rule(worker, rule, runtime, None).await?);
+    let (_, cluster) = forward::pick(worker, runtime)?;
+    places.add(admission::backend(worker, rule, cluster, None).await?);
+    places.add(admission::gateway(worker, None).await?);
+    let (backend, load) = connect(worker, rule, cluster).await?;
     let silence = Silence { whole: rule.timeouts.tunnel, half: rule.timeouts.idle };
-    Ok((Agreed { backend, protocol: PROTOCOL.into(), load, silence }, permit))
+    Ok((Agreed { backend, protocol: PROTOCOL.into(), load, silence }, places))
 }
 
-/// A connection to an endpoint of one of the rule's backends; where one cannot be connected to, to another.
-async fn connect(worker: &Worker, rule: &ir::Rule, runtime: &RuleRuntime) -> Result<(Switched, Option<Load>), Failure> {
-    let (_, cluster) = forward::pick(worker, runtime)?;
+/// A connection to an endpoint of the Cluster; where one cannot be connected to, to another.
+async fn connect(
+    worker: &Worker,
+    rule: &ir::Rule,
+    cluster: &Arc<Cluster>,
+) -> Result<(Switched, Option<Load>), Failure> {
     let local = worker.pools.cluster(cluster);
     let mut tried = Vec::new();
     loop {

@@ -7,6 +7,7 @@ mod h2c;
 mod harness;
 mod http2;
 mod idle;
+mod limits;
 mod mirrors;
 mod preview;
 mod proxy_protocol;
