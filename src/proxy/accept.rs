@@ -219,3 +219,6 @@ fn serve_accepted(worker: &Rc<Worker>, accepted: Accepted) {
         Err(error) => tracing::warn!(%error, "a connection could not be taken over"),
     }
 }
+
+#[cfg(test)]
+mod tests;

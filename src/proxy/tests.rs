@@ -14,6 +14,7 @@ mod proxy_protocol;
 mod streams;
 mod tls;
 mod upgrades;
+mod workers;
 
 use std::time::Duration;
 

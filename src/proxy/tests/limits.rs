@@ -224,3 +224,31 @@ async fn a_connection_has_its_age() {
     assert!(begin.elapsed() >= Duration::from_millis(150), "{:?}", begin.elapsed());
     assert_eq!(client.rest().await, "");
 }
+
+#[tokio::test]
+async fn a_body_that_is_too_large_is_refused_before_it_is_sent_or_while_it_is() {
+    let origin = Origin::start(Reply::read_all_then(OK)).await;
+    let mut limited = rule("/", &[(&origin, 1)]);
+    limited.limits.max_body_bytes = Some(10);
+    let gateway = Gateway::with(vec![selector(vec![limited, rule("/own", &[(&origin, 1)])])], |settings| {
+        settings.limits.max_body_bytes = Some(api::ByteSize::new(5));
+    })
+    .await;
+    for (path, length) in [("/", 11), ("/own", 6)] {
+        let head = format!("POST {path} HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n");
+        let mut waits = gateway.connect().await;
+        waits.write(format!("{head}expect: 100-continue\r\n\r\n")).await;
+        let answer = waits.read_until("413 body-too-large\n").await;
+        assert!(answer.starts_with("HTTP/1.1 413 ") && answer.contains("connection: close\r\n"), "{answer}");
+        assert_eq!(waits.rest().await, "");
+    }
+    let mut sends = gateway.connect().await;
+    sends.write("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 200000\r\n\r\n").await;
+    let answer = sends.read_until("413 body-too-large\n").await;
+    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+    // It goes on all the same, and sees a clean end.
+    sends.write("x".repeat(200_000)).await;
+    assert_eq!(sends.rest().await, "");
+    assert_eq!(origin.requests().len(), 0);
+    assert_eq!(refused(&gateway, "body-too-large"), 3);
+}
