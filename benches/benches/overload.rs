@@ -38,7 +38,7 @@ const LIMITS: [(&str, &str, bool); 3] = [
 fn main() {
     let backend = backend::start();
     let mut failures = Vec::new();
-    println!("backend: {CAPACITY:.0} requests a second; answers are good within {} s", DEADLINE.as_secs());
+    println!("backend: at most {CAPACITY:.0} requests a second; answers are good within {} s", DEADLINE.as_secs());
     println!(
         "| limits | offered/s | good/s | of the peak | 503/s | late or failed/s | p50 ms | p99 ms | 503: p99 ms | peak RSS MB |"
     );

@@ -38,7 +38,7 @@ impl Gateway {
             .arg("serve")
             .arg("--manifests")
             .arg(&manifests)
-            .args(["--listeners", &format!("http={address}"), "--log-level", "warn"])
+            .args(["--listeners", &format!("http={address}"), "--log-level", "error"])
             .args(["--admin-address", &admin.to_string(), "--admin-operator-address", &operator.to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
