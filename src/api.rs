@@ -29,7 +29,7 @@ pub use grant::{ReferenceGrant, ReferenceGrantFrom, ReferenceGrantSpec, Referenc
 pub use matching::{
     Condition, ConditionOperator, ConditionSource, HeaderMatch, PathMatch, PathMatchType, QueryMatch, ValueMatchType,
 };
-pub use policy::{ConsistentHash, Limits, LoadBalancing, LoadBalancingType, Policy, Retry, Timeouts, Upstream};
+pub use policy::{ConsistentHash, Limits, LoadBalancing, LoadBalancingType, Policy, Reject, Retry, Timeouts, Upstream};
 pub use route::{Route, RouteMatch, RouteRule, RouteSelectorStatus, RouteSpec, RouteStatus, SelectorReference};
 pub use rules::OWN_HEADERS;
 pub use selector::{

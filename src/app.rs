@@ -16,22 +16,26 @@ use tokio::sync::{mpsc, watch};
 
 pub use self::offline::Offline;
 use crate::admin::{Admin, Parts};
+use crate::descriptors::{self, Descriptors};
 use crate::ir::{Fragment, ObjectName, Served};
 use crate::lifecycle::{self, Cause, DrainSettings, Driver, Lifecycle, Phase, Signal};
 use crate::proxy::accept::Bound;
 use crate::proxy::{Shared, Workers};
 use crate::publish::{Published, Publisher};
 use crate::routing::ListenerIndex;
-use crate::settings::{LogFormat, Settings};
+use crate::settings::{Limits, LogFormat, Settings};
 use crate::source::{UpdateSender, translate};
 use crate::telemetry::logs::{self, Format, LogSettings, Logs};
 use crate::telemetry::metrics::{Buckets, Metrics};
+use crate::telemetry::panics;
 use crate::upstream::{Clusters, dns};
 
 /// Updates that a source may be ahead of the publisher.
 const UPDATES: usize = 256;
 /// Log lines that may wait for the writer.
 const LOG_QUEUE: usize = 8192;
+/// The most connections that the kernel completes ahead of any `accept`.
+const SOMAXCONN: &str = "/proc/sys/net/core/somaxconn";
 /// Threads of the controller's runtime: one may translate while the other answers probes.
 const CONTROLLER_THREADS: usize = 2;
 
@@ -73,6 +77,11 @@ pub fn run(settings: Settings) -> Result<(), Error> {
     let logs = logs::init(&LogSettings { level, format, queue: LOG_QUEUE })
         .map_err(|e| Error::Settings(format!("setting log: {e}")))?;
     let logs = Arc::new(logs);
+    panics::log();
+    // Before anybody asks how many there may be.
+    if let Err(error) = descriptors::raise() {
+        tracing::warn!(%error, "the limit of open files stays as it is");
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(CONTROLLER_THREADS)
         .thread_name("controller")
@@ -124,6 +133,9 @@ impl App {
     /// Serves until a signal and the drain after it.
     pub async fn run(self, signals: mpsc::Receiver<Signal>, logs: Arc<Logs>) -> Result<(), Error> {
         let Self { settings, shared, listeners, tables, clusters, driver, admin } = self;
+        for misfit in misfits(&settings.limits, descriptors::of_process()) {
+            tracing::warn!("{misfit}");
+        }
         let (version, class, workers) = (env!("CARGO_PKG_VERSION"), &settings.class_name, shared.metrics.workers());
         tracing::info!(version, class, workers, "starting");
         let lifecycle = Arc::clone(&shared.lifecycle);
@@ -220,7 +232,9 @@ async fn start_source(
 
 fn start_workers(shared: &Arc<Shared>, listeners: &[Bound]) -> Result<Workers, Error> {
     for bound in listeners {
-        bound.listen().with_context(|| format!("listener {} on {}", bound.name, bound.address))?;
+        bound
+            .listen(shared.settings.limits.accept_backlog)
+            .with_context(|| format!("listener {} on {}", bound.name, bound.address))?;
         tracing::info!(listener = %bound.name, address = %bound.address, "listening");
     }
     let workers = Workers::start(shared, listeners).context("worker threads")?;
@@ -241,6 +255,30 @@ fn bind_listeners(settings: &Settings, metrics: &Metrics) -> Result<Vec<Bound>, 
     Ok(listeners)
 }
 
+/// What the system does not let the gateway have of its limits.
+fn misfits(limits: &Limits, descriptors: Descriptors) -> Vec<String> {
+    let mut misfits = Vec::new();
+    // Each client may need a connection to a backend.
+    let wanted = (limits.max_connections as u64).saturating_mul(2);
+    if let (Some(limit), Some(most)) = (descriptors.limit, descriptors.for_clients())
+        && wanted > most
+    {
+        misfits.push(format!(
+            "limits.maxConnections: {} clients with as many connections to backends do not fit the limit of {limit} open \
+             files; no more clients are accepted while {most} are in use",
+            limits.max_connections
+        ));
+    }
+    let backlog = std::fs::read_to_string(SOMAXCONN).ok().and_then(|text| text.trim().parse::<u32>().ok());
+    if let Some(most) = backlog.filter(|most| *most < limits.accept_backlog) {
+        misfits.push(format!(
+            "limits.acceptBacklog: {} is more than net.core.somaxconn, {most} hold",
+            limits.accept_backlog
+        ));
+    }
+    misfits
+}
+
 fn drain_settings(settings: &Settings) -> DrainSettings {
     let drain = &settings.drain;
     DrainSettings {
@@ -259,7 +297,12 @@ fn observe(metrics: &Metrics, lifecycle: &Arc<Lifecycle>) -> Result<(), promethe
     metrics
         .gauge_fn("lockgate_http_requests_in_flight", "Requests in flight.", move || in_flight.in_flight() as f64)?;
     let forced = Arc::clone(lifecycle);
-    metrics.counter_fn("lockgate_drain_forced_total", "Requests that a drain cut.", move || forced.forced())
+    metrics.counter_fn("lockgate_drain_forced_total", "Requests that a drain cut.", move || forced.forced())?;
+    metrics.counter_fn(
+        "lockgate_panics_total",
+        "Faults of the gateway's own that ended a task or a thread.",
+        panics::count,
+    )
 }
 
 /// What the translation needs to know of the settings.
@@ -274,3 +317,6 @@ fn translation(settings: &Settings, host_backends: translate::HostBackends) -> t
         reads_secrets: true,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,7 @@ mod action;
 mod filter;
 mod grpc;
 mod https;
+mod limits;
 pub mod live;
 mod question;
 pub mod routes;
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::action::{Action, BackendTold, EndpointTold, Endpoints};
 pub use self::filter::FilterTold;
+pub use self::limits::{GatewayLimits, LimitTold};
 pub use self::question::{Asked, Question, QuestionError};
 use crate::ir::{FieldProblem, Finding, Fragment, ObjectName, Rule, Verdict};
 use crate::proxy::preview::{self, Head, HeadLimits, Refused, Taken};
@@ -40,6 +42,8 @@ pub struct Gateway {
     pub trusted_proxies: Vec<IpNet>,
     /// What a request's head may have.
     pub limits: HeadLimits,
+    /// What rules may take.
+    pub rules: GatewayLimits,
     /// Protocols that connections may change to where a rule names none.
     pub upgrades: Vec<Arc<str>>,
 }
@@ -75,6 +79,7 @@ impl From<&crate::settings::Settings> for Gateway {
             has_default_certificate: settings.tls.default_certificate != crate::settings::DefaultCertificate::default(),
             trusted_proxies: settings.trusted_proxies.clone(),
             limits: (&settings.limits).into(),
+            rules: (&settings.limits).into(),
             upgrades: settings.upgrades.iter().map(|protocol| protocol.as_str().into()).collect(),
         }
     }
@@ -256,7 +261,8 @@ impl<P> World<'_, P> {
         }
         let (matched, max_path) = (found.matched_prefix_len(), self.gateway.limits.max_uri_bytes);
         let taken = Taken { parts: &asked.parts, head, scheme: asked.scheme, matched, max_path };
-        let (action, result) = action::act(found.rule, taken, self.endpoints);
+        let (mut action, result) = action::act(found.rule, taken, self.endpoints);
+        action.limits = limits::told(found.rule, &self.gateway.rules, self.fragment);
         answer.action = Some(action);
         answer.result = result;
         answer.findings = self.findings(&found.selector.origin.object, found.rule);

@@ -6,6 +6,7 @@
 
 pub mod accept;
 mod access;
+mod admission;
 mod body;
 mod connection;
 mod cors;
@@ -13,6 +14,7 @@ mod error;
 mod exchange;
 mod filters;
 mod forward;
+mod goodbye;
 mod grpc;
 mod head;
 mod headers;
@@ -45,11 +47,13 @@ use http::HeaderValue;
 use hyper::server::conn::http1;
 use tokio::runtime::LocalOptions;
 use tokio::sync::mpsc;
+use tokio::task::{JoinError, JoinSet};
 
 use self::accept::{Bound, Handover};
 use self::body::RequestBody;
-use self::watchdog::{StageLimits, Watchdog};
+use self::watchdog::{Conn, StageLimits, Watchdog};
 use crate::lifecycle::{HEARTBEAT_INTERVAL, Holder, Ledger, Lifecycle, Phase};
+use crate::limiter::Limiter;
 use crate::publish::{Published, Snapshot};
 use crate::settings::Settings;
 use crate::telemetry::access::{AccessLog, Pen};
@@ -80,6 +84,8 @@ pub struct Shared {
     /// What answers say of HTTP/3, for each listener that has it.
     alternatives: Box<[Option<HeaderValue>]>,
     loads: Box<[WorkerLoad]>,
+    /// Requests in flight, where there is a limit of them.
+    requests: Limiter,
 }
 
 /// How many connections a worker has; on a cache line of its own.
@@ -113,6 +119,7 @@ impl Shared {
             heads,
             alternatives,
             loads,
+            requests: Limiter::default(),
         })
     }
 
@@ -165,6 +172,8 @@ pub struct Worker {
     mirrors: Pools<RequestBody>,
     /// Copies of requests on their way.
     copies: Cell<usize>,
+    /// Clients that are being turned away.
+    goodbyes: Cell<usize>,
     server: http1::Builder,
     /// Where bytes pass through on their way through a tunnel.
     scratch: RefCell<Box<[u8]>>,
@@ -194,6 +203,7 @@ impl Worker {
             pools: Pools::new(index, seed),
             mirrors: Pools::for_mirrors(index, seed),
             copies: Cell::new(0),
+            goodbyes: Cell::new(0),
             server: connection::h1::server(&shared.settings.limits),
             scratch: RefCell::new(vec![0; tunnel::BUFFER].into_boxed_slice()),
             http2: connection::h2::server(&shared.settings.limits),
@@ -229,6 +239,20 @@ impl Worker {
         StageLimits { header: timeouts.header.get(), keep_alive: timeouts.keep_alive.get() }
     }
 
+    /// Has a client connection end some day.
+    fn wear(&self, conn: &Conn) {
+        let limits = &self.shared.settings.limits;
+        if limits.max_requests_per_connection.is_none() && limits.max_connection_age.is_none() {
+            return;
+        }
+        let age = limits.max_connection_age.map(|age| {
+            let age = age.get();
+            let tenth = u64::try_from(age.as_millis() / 10).unwrap_or(u64::MAX);
+            age.saturating_sub(Duration::from_millis(self.random() % tenth.saturating_add(1)))
+        });
+        conn.wears_out(limits.max_requests_per_connection, age);
+    }
+
     fn load(&self) -> &AtomicUsize {
         &self.shared.loads[self.index].0
     }
@@ -246,17 +270,18 @@ impl Worker {
         let Inbox { accepted, asked, mut questions } = inbox;
         let watchdog = Rc::clone(&self.watchdog);
         let lifecycle = Arc::clone(&self.shared.lifecycle);
-        tokio::task::spawn_local(async move {
+        let mut parts = JoinSet::new();
+        parts.spawn_local(async move {
             watchdog.run(|| lifecycle.phase()).await;
         });
         if let Some(pen) = self.pen() {
             tokio::task::spawn_local(async move { pen.run().await });
         }
         for listener in listeners {
-            tokio::task::spawn_local(accept::accept(Rc::clone(&self), listener, handover.clone()));
+            parts.spawn_local(accept::accept(Rc::clone(&self), listener, handover.clone()));
         }
-        tokio::task::spawn_local(accept::take_over(Rc::clone(&self), accepted));
-        tokio::task::spawn_local(quic::take_over(Rc::clone(&self), asked));
+        parts.spawn_local(accept::take_over(Rc::clone(&self), accepted));
+        parts.spawn_local(quic::take_over(Rc::clone(&self), asked));
         let mut phase = self.shared.lifecycle.subscribe();
         let mut maintenance = tokio::time::interval(MAINTENANCE);
         let mut heartbeat = tokio::time::interval(HEARTBEAT_INTERVAL);
@@ -272,6 +297,7 @@ impl Worker {
                     self.pools.maintain(now);
                     self.mirrors.maintain(now);
                 }
+                Some(ended) = parts.join_next() => go_down_with(ended),
                 Some(question) = questions.recv() => {
                     // Whoever asked may have stopped waiting.
                     let _ = question.send(self.watchdog.holders());
@@ -283,6 +309,15 @@ impl Worker {
                 }
             }
         }
+    }
+}
+
+/// The panic of one request is that request's, but a worker without one of its parts is none: it goes down as a whole.
+fn go_down_with(part: Result<(), JoinError>) {
+    if let Err(error) = part
+        && let Ok(panic) = error.try_into_panic()
+    {
+        std::panic::resume_unwind(panic);
     }
 }
 

@@ -3,6 +3,7 @@
 //! Endpoints are applied at once. Tables are compiled off the task, a burst of changes together, and swapped in whole;
 //! an old snapshot is freed here, never on a worker.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -24,8 +25,8 @@ mod shadows;
 mod states;
 mod tls;
 
+pub use self::states::RuleState;
 use self::states::RuleStates;
-pub use self::states::{Limiter, RuleState};
 use self::tls::Terminators;
 pub use self::tls::{End, Terminator, TlsSettings, TlsTable};
 
@@ -138,6 +139,8 @@ struct Compiled {
     snapshot: Snapshot,
     fragment: Arc<Fragment>,
     default_certificate: Option<Result<Arc<ir::Certificate>, String>>,
+    /// Requests that Clusters may have in flight.
+    limits: HashMap<ir::ClusterId, u32>,
     took: Duration,
 }
 
@@ -278,12 +281,13 @@ impl Publisher {
             let usable = default.as_ref().and_then(|certificate| certificate.as_ref().ok());
             let tls = terminators.lock().table(table.selectors(), usable);
             let snapshot = Snapshot { generation: previous.generation + 1, table, tls };
-            Compiled { snapshot, fragment, default_certificate: default, took: started.elapsed() }
+            let limits = cluster_limits(&fragment);
+            Compiled { snapshot, fragment, default_certificate: default, limits, took: started.elapsed() }
         })
     }
 
     fn serve(&mut self, compiled: Compiled, pending: Option<&Arc<Fragment>>) -> Arc<Fragment> {
-        let Compiled { snapshot, fragment, default_certificate, took } = compiled;
+        let Compiled { snapshot, fragment, default_certificate, limits, took } = compiled;
         let generation = snapshot.generation;
         self.retired.push(self.published.store(Arc::new(snapshot)));
         self.metrics.control().published(generation, took);
@@ -292,6 +296,7 @@ impl Publisher {
         // What a fragment that waits already refers to has been declared, and stays.
         let newest = pending.unwrap_or(&fragment);
         self.clusters.retain(|id| newest.clusters.binary_search_by(|c| c.id.cmp(id)).is_ok());
+        self.clusters.limit(&limits);
         self.served.send_replace(Some(Arc::clone(&fragment)));
         fragment
     }
@@ -314,6 +319,20 @@ impl Publisher {
         }
         self.default_trouble = trouble;
     }
+}
+
+/// The requests that each Cluster may have in flight: the smallest number that a rule names for it.
+pub fn cluster_limits(fragment: &Fragment) -> HashMap<ir::ClusterId, u32> {
+    let mut limits: HashMap<ir::ClusterId, u32> = HashMap::new();
+    for rule in fragment.selectors.iter().flat_map(|selector| &selector.rules) {
+        let (Some(max), Action::Forward(backends)) = (rule.upstream.max_requests, &rule.action) else { continue };
+        for backend in backends {
+            if let BackendTarget::Cluster(id) = &backend.target {
+                limits.entry(id.clone()).and_modify(|least| *least = max.min(*least)).or_insert(max);
+            }
+        }
+    }
+    limits
 }
 
 fn runtime(

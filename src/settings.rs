@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 pub use self::access_log::{AccessField, AccessFormat, AccessLog, AccessOutput, StatusRange};
 pub use self::source::{Leaf, Overrides, SettingsError, leaves, load};
 pub use self::tls::{DefaultCertificate, Tls, TlsVersion};
+pub use crate::api::Reject;
 use crate::api::{ByteSize, Duration, UpgradeProtocol};
 
 /// Everything that can be set.
@@ -221,8 +222,26 @@ pub struct Drain {
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Limits {
-    /// Client connections open at a time.
+    /// Client connections open at a time. One more is answered with 503 and closed; over TLS it is closed at once.
     pub max_connections: usize,
+    /// Connections that the kernel completes ahead of the gateway, for each listener; no more than its own
+    /// `net.core.somaxconn`.
+    pub accept_backlog: u32,
+    /// Requests of one connection, after which its client is asked to leave. Absent is no limit.
+    pub max_requests_per_connection: Option<u32>,
+    /// Age after which the client of a connection is asked to leave, with its next answer; a tenth less at random, so that
+    /// connections of one time do not all leave at one time. Absent is no limit.
+    #[schemars(with = "Option<String>")]
+    pub max_connection_age: Option<Duration>,
+    /// Requests at backends at a time, those of all rules together. Absent is no limit.
+    pub max_in_flight: Option<u32>,
+    /// Requests that wait when `maxInFlight` is reached; further ones are refused.
+    pub max_queued: u32,
+    /// How long they wait before they are refused; `0s` is no limit.
+    #[schemars(with = "String")]
+    pub queue_timeout: Duration,
+    /// Which request is refused when `maxQueued` wait: the `Newest`, or the `Oldest`, whose client is the first to give up.
+    pub reject: Reject,
     /// Bytes of a request's head; more is 431.
     #[schemars(with = "String")]
     pub max_header_bytes: ByteSize,
@@ -362,6 +381,22 @@ impl Limits {
     pub fn max_body(&self) -> Option<u64> {
         self.max_body_bytes.map(ByteSize::get)
     }
+
+    /// What no gateway can count with, as `field: reason`.
+    fn problems(&self) -> impl Iterator<Item = &'static str> {
+        [
+            (self.max_connections > 0, "limits.maxConnections: at least 1"),
+            ((1..=MAX_BACKLOG).contains(&self.accept_backlog), "limits.acceptBacklog: from 1 to 2147483647"),
+            (self.max_requests_per_connection != Some(0), "limits.maxRequestsPerConnection: at least 1, or absent"),
+            (
+                self.max_connection_age.is_none_or(|age| age.get() >= MIN_AGE),
+                "limits.maxConnectionAge: at least 1s, or absent",
+            ),
+            (self.max_in_flight != Some(0), "limits.maxInFlight: at least 1, or absent"),
+        ]
+        .into_iter()
+        .filter_map(|(holds, problem)| (!holds).then_some(problem))
+    }
 }
 
 impl Settings {
@@ -375,7 +410,7 @@ impl Settings {
         };
         require(self.workers <= MAX_WORKERS, "workers: at most 1024, or 0 for one per core");
         require(!self.listeners.is_empty(), "listeners: at least one is needed");
-        require(self.limits.max_connections > 0, "limits.maxConnections: at least 1");
+        self.limits.problems().for_each(|problem| require(false, problem));
         require(self.limits.max_headers > 0, "limits.maxHeaders: at least 1");
         require(self.limits.max_header_bytes.get() >= 256, "limits.maxHeaderBytes: at least 256");
         require(self.limits.max_uri_bytes.get() > 0, "limits.maxUriBytes: at least 1");
@@ -419,6 +454,12 @@ fn websocket() -> Vec<UpgradeProtocol> {
 /// The largest window of HTTP/2 (RFC 9113, section 6.9.1).
 const MAX_WINDOW: u64 = (1 << 31) - 1;
 
+/// The kernel's call takes a signed number.
+const MAX_BACKLOG: u32 = i32::MAX.unsigned_abs();
+
+/// Shorter, and connections would do little but be made.
+const MIN_AGE: std::time::Duration = std::time::Duration::from_secs(1);
+
 /// More threads than any machine has cores; a slip of the finger ends here, not in the system's limits.
 const MAX_WORKERS: usize = 1024;
 
@@ -448,6 +489,13 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             max_connections: 16_384,
+            accept_backlog: 4096,
+            max_requests_per_connection: None,
+            max_connection_age: None,
+            max_in_flight: None,
+            max_queued: 100,
+            queue_timeout: Duration::from_secs(1),
+            reject: Reject::default(),
             max_header_bytes: ByteSize::new(32 << 10),
             max_headers: 100,
             max_uri_bytes: ByteSize::new(8 << 10),

@@ -4,3 +4,4 @@
 pub mod access;
 pub mod logs;
 pub mod metrics;
+pub mod panics;

@@ -10,6 +10,7 @@ pub mod tls;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -20,6 +21,7 @@ use tokio::sync::Notify;
 
 use self::tls::{ClientTls, TlsClients};
 use crate::ir;
+use crate::limiter::Limiter;
 use crate::telemetry::metrics::{ClusterMetrics, Metrics};
 
 /// After the first refused or timed-out connect an endpoint is set aside for this long; it doubles with each more.
@@ -134,6 +136,10 @@ pub struct Cluster {
     pub metrics: Arc<ClusterMetrics>,
     /// How its endpoints are connected to over TLS, if they are.
     pub tls: Option<Arc<ClientTls>>,
+    /// Requests in flight, counted only while there is a limit.
+    pub limiter: Limiter,
+    /// 0 for none.
+    max_requests: AtomicU32,
     version: AtomicU64,
     removed: AtomicBool,
     endpoints: ArcSwap<Endpoints>,
@@ -148,6 +154,11 @@ impl Cluster {
     /// Whether no current table refers to it: workers let go of their pools.
     pub fn is_removed(&self) -> bool {
         self.removed.load(Ordering::Relaxed)
+    }
+
+    /// Requests that may be in flight to it; `None` is no limit.
+    pub fn max_requests(&self) -> Option<u32> {
+        NonZeroU32::new(self.max_requests.load(Ordering::Relaxed)).map(NonZeroU32::get)
     }
 
     /// The endpoints now.
@@ -169,6 +180,8 @@ struct Inner {
     next_slot: usize,
     free_slots: Vec<usize>,
     next_uid: u64,
+    /// Whether any Cluster has a limit.
+    is_limited: bool,
     /// Removed Clusters whose slot is not free while an old table may still refer to it.
     leaving: Vec<Arc<Cluster>>,
 }
@@ -232,6 +245,20 @@ impl Clusters {
         });
     }
 
+    /// Gives these Clusters limits of requests in flight, and the others none. Requests that were not counted before are
+    /// not counted now.
+    pub fn limit(&self, limits: &HashMap<ir::ClusterId, u32>) {
+        let mut inner = self.inner.lock();
+        let was_limited = std::mem::replace(&mut inner.is_limited, !limits.is_empty());
+        // Gateways without limits do not look at every Cluster for each table.
+        if !was_limited && limits.is_empty() {
+            return;
+        }
+        for (id, cluster) in &inner.clusters {
+            cluster.max_requests.store(limits.get(id).copied().unwrap_or(0), Ordering::Relaxed);
+        }
+    }
+
     /// Every Cluster, sorted by identity.
     pub fn all(&self) -> Vec<Arc<Cluster>> {
         let mut all: Vec<_> = self.inner.lock().clusters.values().cloned().collect();
@@ -270,6 +297,8 @@ impl Inner {
             slot,
             metrics: metrics.cluster(&cluster.id.to_string()),
             tls: tls.get(&cluster.id).map(Arc::new),
+            limiter: Limiter::default(),
+            max_requests: AtomicU32::new(0),
             version: AtomicU64::new(0),
             removed: AtomicBool::new(false),
             endpoints: ArcSwap::from_pointee(endpoints),

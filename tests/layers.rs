@@ -55,16 +55,18 @@ const SOURCE: [&str; 9] = [
     "telemetry",
 ];
 
-const EVERYTHING: [&str; 23] = [
+const EVERYTHING: [&str; 25] = [
     "admin",
     "api",
     "app",
     "check",
+    "descriptors",
     "drill",
     "explain",
     "http1",
     "ir",
     "lifecycle",
+    "limiter",
     "nearby",
     "proxy",
     "publish",
@@ -82,8 +84,9 @@ const EVERYTHING: [&str; 23] = [
 ];
 
 /// The order of the layers.
-const LAYERS: [Layer; 25] = [
+const LAYERS: [Layer; 27] = [
     layer("socket", &[]),
+    layer("descriptors", &[]),
     layer("drill", &[]),
     pure("http1", &[]),
     pure("nearby", &[]),
@@ -91,14 +94,30 @@ const LAYERS: [Layer; 25] = [
     pure("api", &["nearby"]).kubernetes(),
     pure("routing", &["ir", "nearby"]),
     layer("lifecycle", &[]),
+    layer("limiter", &[]),
     layer("telemetry", &[]),
-    layer("upstream", &["http1", "ir", "lifecycle", "telemetry"]),
+    layer("upstream", &["descriptors", "http1", "ir", "lifecycle", "limiter", "telemetry"]),
     // The contract between sources and publisher.
     layer("source", &["ir"]),
-    layer("publish", &["ir", "lifecycle", "routing", "source", "telemetry", "upstream"]),
+    layer("publish", &["ir", "lifecycle", "limiter", "routing", "source", "telemetry", "upstream"]),
     // Plain values; of `api` the forms of sizes and durations.
     layer("settings", &["api"]),
-    layer("proxy", &["http1", "ir", "lifecycle", "publish", "routing", "settings", "socket", "telemetry", "upstream"]),
+    layer(
+        "proxy",
+        &[
+            "descriptors",
+            "http1",
+            "ir",
+            "lifecycle",
+            "limiter",
+            "publish",
+            "routing",
+            "settings",
+            "socket",
+            "telemetry",
+            "upstream",
+        ],
+    ),
     pure("source::endpoints", &TRANSLATION).kubernetes(),
     pure("source::index", &TRANSLATION).kubernetes(),
     pure("source::secrets", &TRANSLATION).kubernetes(),

@@ -45,8 +45,12 @@ fn lines(criterion: &mut Criterion) {
                 for (key, value) in &texts {
                     line.text(key, black_box(value));
                 }
-                numbers.iter().for_each(|key| line.number(key, black_box(2048)));
-                millis.iter().for_each(|key| line.millis(key, black_box(Duration::from_micros(1234))));
+                for key in &numbers {
+                    line.number(key, black_box(2048));
+                }
+                for key in &millis {
+                    line.millis(key, black_box(Duration::from_micros(1234)));
+                }
                 pen.push(format, &out);
             });
         });

@@ -22,7 +22,7 @@ pub struct Policy {
     /// How much a rule takes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
-    /// How connections to endpoints are kept.
+    /// What a backend gets: connections and requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upstream: Option<Upstream>,
     /// Protocols that connections may change to; the gateway's own list when absent, none when empty.
@@ -140,7 +140,7 @@ pub struct Limits {
     /// Bytes of a request's body; the gateway's own limit when absent, none when `0`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_body_bytes: Option<ByteSize>,
-    /// Requests at once; the gateway's own limit when absent.
+    /// Requests at once, beside the gateway's own limit; no limit when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "fields::count")]
     pub max_in_flight: Option<u32>,
@@ -148,9 +148,22 @@ pub struct Limits {
     #[serde(default = "Limits::queued")]
     #[schemars(schema_with = "fields::count_or_none")]
     pub max_queued: u32,
-    /// How long a request waits before it is refused.
+    /// How long a request waits before it is refused; `0s` is no limit.
     #[serde(default = "Limits::wait")]
     pub queue_timeout: Duration,
+    /// Which request is refused when `maxQueued` wait: the new one, or the one that has waited longest.
+    #[serde(default)]
+    pub reject: Reject,
+}
+
+/// Which request is refused when a queue is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum Reject {
+    /// The new one: who came first is served first.
+    #[default]
+    Newest,
+    /// The one that has waited longest, whose client is the first to give up.
+    Oldest,
 }
 
 impl Limits {
@@ -165,21 +178,32 @@ impl Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { max_body_bytes: None, max_in_flight: None, max_queued: Self::queued(), queue_timeout: Self::wait() }
+        Self {
+            max_body_bytes: None,
+            max_in_flight: None,
+            max_queued: Self::queued(),
+            queue_timeout: Self::wait(),
+            reject: Reject::default(),
+        }
     }
 }
 
-/// How connections to endpoints are kept: per endpoint, over the whole process.
+/// What a backend gets: its connections, per endpoint, and its requests; over the whole process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Upstream {
+    /// Requests at once to one backend, whichever rules they are of and whichever of its endpoints they go to. Where rules
+    /// name the same backend, the smallest of their numbers holds for all of them. No limit when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "fields::count")]
+    pub max_requests: Option<u32>,
     /// Connections to one endpoint.
     #[schemars(schema_with = "fields::count")]
     pub max_connections: u32,
-    /// Requests that wait for a connection to one endpoint.
+    /// Requests that wait: for a place among `maxRequests`, and for a connection to one endpoint. Further ones are refused.
     #[schemars(schema_with = "fields::count_or_none")]
     pub max_pending: u32,
-    /// How long a request waits for a connection.
+    /// How long a request waits for each of these.
     pub acquire_timeout: Duration,
     /// How long a connection is kept without a request.
     pub idle_timeout: Duration,
@@ -190,6 +214,7 @@ pub struct Upstream {
 impl Default for Upstream {
     fn default() -> Self {
         Self {
+            max_requests: None,
             max_connections: 512,
             max_pending: 1024,
             acquire_timeout: Duration::from_secs(1),

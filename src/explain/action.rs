@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use super::filter::{self, FilterTold};
+use super::limits::LimitTold;
 use super::{Kind, Outcome, refusal};
 use crate::ir::{self, Backend, BackendTarget, ClusterId, Rule};
 use crate::proxy::preview::{self, Refused, Taken};
@@ -50,6 +51,9 @@ pub struct Action {
     /// How one of a backend's endpoints is chosen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_balancing: Option<String>,
+    /// Its limits, as far as they are set, the narrowest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<LimitTold>,
     /// The target that a backend gets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Answer, Asked, Kind, Outcome, World, action};
+use super::{Answer, Asked, Kind, Outcome, World, action, limits};
 use crate::ir::{ClientCertificates, Finding, Selector, Tls, Verdict};
 use crate::proxy::preview::{self, Head, Refused};
 use crate::routing::ListenerIndex;
@@ -46,7 +46,8 @@ impl<P> World<'_, P> {
             answer.result = action::closed(Refusal::NoRoute, &format!("no Route is attached to Selector {name}"));
             return true;
         };
-        let (action, result) = action::pass(rule, self.endpoints);
+        let (mut action, result) = action::pass(rule, self.endpoints);
+        action.limits = limits::at_once(rule, &self.gateway.rules, self.fragment);
         (answer.action, answer.result) = (Some(action), result);
         answer.findings = self.findings(name, rule);
         answer.notes.push(format!(

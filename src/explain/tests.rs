@@ -89,6 +89,64 @@ fn lists_are_cut_unless_all_is_asked_for() {
 }
 
 #[test]
+fn limits_are_told_with_what_becomes_of_more() {
+    let yaml = "apiVersion: lockgate.dev/v1alpha1
+kind: Selector
+metadata: {name: s}
+spec: {hostnames: [x.test], policy: {upstream: {maxConnections: 8, maxPending: 0, maxRequests: 40}}}
+---
+apiVersion: lockgate.dev/v1alpha1
+kind: Route
+metadata: {name: r}
+spec:
+  selectors: [{name: s}]
+  rules:
+  - name: limited
+    matches: [{path: {value: /limited}}]
+    limits: {maxBodyBytes: 1Mi, maxInFlight: 10, maxQueued: 5, queueTimeout: 200ms, reject: Oldest}
+    backends: [{host: 10.0.0.1, port: 80}]
+  - name: unlimited
+    matches: [{path: {value: /unlimited}}]
+    limits: {maxBodyBytes: 0}
+    upstream: {}
+    backends: [{host: 10.0.0.2, port: 80}]
+  - name: shares
+    matches: [{path: {value: /shares}}]
+    upstream: {acquireTimeout: 0s, maxRequests: 99}
+    backends: [{host: 10.0.0.1, port: 80}]
+";
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("limits.yaml"), yaml).unwrap();
+    let told = |settings: &Settings, path: &str| {
+        let offline = Offline::of_files(directory.path(), settings);
+        assert_eq!(offline.problems, []);
+        let answer = offline.answer(&question("GET", &format!("http://x.test{path}"), &[])).unwrap();
+        let text = answer.to_text();
+        let limits = text.split_once("Limits\n").map_or("", |(_, rest)| rest.split("\n\n").next().unwrap());
+        limits.lines().map(|line| line.trim().to_owned()).collect::<Vec<_>>()
+    };
+    let mut settings = settings();
+    assert_eq!(
+        told(&settings, "/limited"),
+        [
+            "bytes of a request's body              at most 1048576  413 body-too-large",
+            "requests of the rule                   at most 10       5 wait up to 200ms, of more the oldest gets 503 rule-limit",
+            "requests to 10.0.0.1:80, of all rules  at most 40       503 backend-limit",
+            "connections to one endpoint            at most 8        503 backend-limit",
+        ]
+    );
+    assert_eq!(told(&settings, "/unlimited"), [""; 0]);
+    let shared = "requests to 10.0.0.1:80, of all rules  at most 40  1024 wait, others get 503 backend-limit";
+    assert_eq!(told(&settings, "/shares"), [shared]);
+    settings.limits.max_in_flight = Some(7);
+    settings.limits.max_body_bytes = Some(crate::api::ByteSize::new(5));
+    assert_eq!(
+        told(&settings, "/unlimited"),
+        ["requests of the gateway  at most 7  100 wait up to 1s, others get 503 request-limit"]
+    );
+}
+
+#[test]
 fn a_preflight_is_decided_as_what_it_asks_for() {
     let yaml = "apiVersion: lockgate.dev/v1alpha1
 kind: Selector

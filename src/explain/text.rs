@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use super::Answer;
 use super::action::{Action, BackendTold};
 use super::filter::FilterTold;
+use super::limits::LimitTold;
 use crate::routing::explain::{Explanation, Listed, Loser, Outcome, Place, SelectorTrial, Trial, Winner};
 
 /// Renders an answer.
@@ -101,6 +102,11 @@ fn tell_action(out: &mut String, action: &Action) {
         let by = action.load_balancing.as_deref().unwrap_or_default();
         section(out, &format!("Backends, their endpoints by {by}"));
         table(out, &action.backends.iter().map(backend).collect::<Vec<_>>());
+    }
+    if !action.limits.is_empty() {
+        section(out, "Limits");
+        let row = |limit: &LimitTold| vec![limit.of.clone(), format!("at most {}", limit.max), limit.over.clone()];
+        table(out, &action.limits.iter().map(row).collect::<Vec<_>>());
     }
     filters(out, "Filters", &action.filters);
     for backend in &action.backends {

@@ -230,18 +230,22 @@ pub struct Limits {
     pub max_in_flight: Option<u32>,
     /// Requests that wait for a place.
     pub max_queued: u32,
-    /// How long they wait.
+    /// How long they wait; zero is no limit.
     pub queue_timeout: Duration,
+    /// Whether one more has the oldest of them refused, and else is refused itself.
+    pub rejects_oldest: bool,
 }
 
-/// Connections to one endpoint, whole process.
+/// What a backend gets, whole process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct UpstreamLimits {
-    /// Open connections.
+    /// Requests in flight to the Cluster, of whatever rule. Of rules that differ the smallest holds; `None` is no limit.
+    pub max_requests: Option<u32>,
+    /// Open connections to one endpoint.
     pub max_connections: u32,
-    /// Requests that wait for a connection.
+    /// Requests that wait for a connection, and as many for a place among `max_requests`.
     pub max_pending: u32,
-    /// How long they wait.
+    /// How long they wait; zero is no limit.
     pub acquire_timeout: Duration,
     /// An unused connection is closed after this.
     pub idle_timeout: Duration,
@@ -252,6 +256,7 @@ pub struct UpstreamLimits {
 impl Default for UpstreamLimits {
     fn default() -> Self {
         Self {
+            max_requests: None,
             max_connections: 512,
             max_pending: 1024,
             acquire_timeout: Duration::from_secs(1),

@@ -5,30 +5,37 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd as _;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::Worker;
 use super::access::Source;
 use super::connection::{self, Counted, Local};
+use super::goodbye;
 use super::headers::{self, Peer};
 use super::{Shared, quic};
+use crate::descriptors;
 use crate::routing::ListenerIndex;
 use crate::settings::Listener;
 use crate::socket;
 use crate::telemetry::metrics::{ListenerMetrics, Refusal};
 
-/// Handshakes that the kernel completes ahead of `accept`.
-const BACKLOG: i32 = 4096;
 /// A connection is handed over when that spares this many, and an eighth, more than the other worker has.
 const IMBALANCE: usize = 2;
-/// How long accepting pauses when there is no descriptor or memory left.
+/// How long accepting pauses at least when descriptors or memory are short.
 const PAUSE: Duration = Duration::from_millis(50);
+/// Connections that were silent for this long end then.
+const SILENCE: Duration = Duration::from_secs(1);
+/// The log is told of it no more often.
+const TELL: Duration = Duration::from_secs(10);
 
 /// A listener's socket: bound, and refusing connections until [`Bound::listen`].
 pub struct Bound {
@@ -74,9 +81,9 @@ impl Bound {
         Ok(Self { name: listener.name.as_str().into(), address, socket, datagrams, entry })
     }
 
-    /// Has the kernel take connections. Fails when somebody else listens on the port.
-    pub fn listen(&self) -> io::Result<()> {
-        socket2::SockRef::from(&self.socket).listen(BACKLOG)
+    /// Has the kernel take connections, so many ahead of the gateway. Fails when somebody else listens on the port.
+    pub fn listen(&self, backlog: u32) -> io::Result<()> {
+        SockRef::from(&self.socket).listen(i32::try_from(backlog).unwrap_or(i32::MAX))
     }
 
     /// The same socket for another worker.
@@ -120,26 +127,61 @@ pub async fn accept(worker: Rc<Worker>, bound: Bound, handover: Handover) {
         Ok(listener) => listener,
         Err(error) => {
             tracing::error!(%error, listener = %bound.name, "the listener's socket cannot be used");
+            // As bad as a worker that is gone: what it would have accepted is served by nobody.
+            worker.shared.lifecycle.worker_panicked(worker.index);
             return;
         }
     };
+    let mut shortage = Shortage { worker: &worker, name: &bound.name, metrics: &bound.entry.metrics, told: None };
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
                 if let Some(lifecycle) = worker.shared.lifecycle.worker(worker.index) {
                     lifecycle.note_connection();
                 }
+                let is_last = descriptors::of_process().is_reserved(stream.as_raw_fd());
                 place(&worker, stream, peer, &bound.entry, &handover);
+                if is_last {
+                    shortage.wait(&listener, &descriptors::exhausted()).await;
+                }
             }
             Err(error) => match error.kind() {
                 // The client was gone before it was accepted.
                 io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::Interrupted => {}
-                _ => {
-                    // Out of descriptors or memory: those that end make room.
-                    tracing::warn!(%error, listener = %bound.name, "accepting pauses");
-                    tokio::time::sleep(PAUSE).await;
-                }
+                _ => shortage.wait(&listener, &error).await,
             },
+        }
+    }
+}
+
+/// What a listener does while descriptors or memory are short: new clients wait in the kernel's queue.
+struct Shortage<'a> {
+    worker: &'a Worker,
+    name: &'a str,
+    metrics: &'a ListenerMetrics,
+    /// When the log was told last.
+    told: Option<Instant>,
+}
+
+impl Shortage<'_> {
+    /// Waits until there is room again. Meanwhile connections end on which nothing happens.
+    async fn wait(&mut self, listener: &TcpListener, error: &io::Error) {
+        self.metrics.paused(self.worker.index);
+        if self.told.is_none_or(|told| told.elapsed() >= TELL) {
+            self.told = Some(Instant::now());
+            let limit = descriptors::of_process().limit;
+            tracing::warn!(%error, limit, listener = %self.name, "accepting pauses: descriptors or memory are short");
+        }
+        loop {
+            tokio::time::sleep(PAUSE).await;
+            // The lowest number that is free.
+            let next = SockRef::from(listener).try_clone();
+            if next.is_ok_and(|next| !descriptors::of_process().is_reserved(next.as_raw_fd())) {
+                return;
+            }
+            self.worker.watchdog.end_silent(SILENCE);
+            self.worker.pools.close_idle();
+            self.worker.mirrors.close_idle();
         }
     }
 }
@@ -147,23 +189,27 @@ pub async fn accept(worker: Rc<Worker>, bound: Bound, handover: Handover) {
 /// Serves a new connection here, or hands it to a worker that has clearly fewer.
 fn place(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, entry: &Entry, handover: &Handover) {
     if worker.shared.connections() >= worker.shared.settings.limits.max_connections {
-        // Closing at once is the cheapest answer; a written one would cost what is missing.
-        worker.refused_early(Refusal::Overloaded, None, entry.source(peer));
-        return;
-    }
-    let other = fair(&worker.shared, worker.index);
-    if other != worker.index {
-        match stream.into_std() {
-            Ok(stream) => {
-                let accepted = Accepted { stream, peer, entry: entry.clone() };
-                // A worker without a receiver has panicked, and the process drains.
-                let _ = handover[other].send(accepted);
-            }
-            Err(error) => tracing::warn!(%error, "a connection could not be handed over"),
+        let is_tls = entry.local.tls;
+        worker.refused_early(Refusal::ConnectionLimit, (!is_tls).then_some(503), entry.source(peer));
+        if !is_tls {
+            goodbye::say(worker, stream);
         }
         return;
     }
-    serve(worker, stream, peer, entry);
+    let other = fair(&worker.shared, worker.index);
+    if other == worker.index {
+        return serve(worker, stream, peer, entry);
+    }
+    match stream.into_std() {
+        Ok(stream) => {
+            let accepted = Accepted { stream, peer, entry: entry.clone() };
+            if let Err(returned) = handover[other].send(accepted) {
+                // The other worker has panicked, and the process drains.
+                serve_accepted(worker, returned.0);
+            }
+        }
+        Err(error) => tracing::warn!(%error, "a connection could not be handed over"),
+    }
 }
 
 /// The worker that is to have a new connection: `own`, unless another one has clearly fewer.
@@ -195,9 +241,16 @@ fn serve(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, entry: &Entry
 /// Serves the connections that other workers hand over.
 pub async fn take_over(worker: Rc<Worker>, mut incoming: mpsc::UnboundedReceiver<Accepted>) {
     while let Some(accepted) = incoming.recv().await {
-        match TcpStream::from_std(accepted.stream) {
-            Ok(stream) => serve(&worker, stream, accepted.peer, &accepted.entry),
-            Err(error) => tracing::warn!(%error, "a connection could not be taken over"),
-        }
+        serve_accepted(&worker, accepted);
     }
 }
+
+fn serve_accepted(worker: &Rc<Worker>, accepted: Accepted) {
+    match TcpStream::from_std(accepted.stream) {
+        Ok(stream) => serve(worker, stream, accepted.peer, &accepted.entry),
+        Err(error) => tracing::warn!(%error, "a connection could not be taken over"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

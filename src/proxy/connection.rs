@@ -68,11 +68,13 @@ pub(super) struct Client {
 impl Client {
     /// A connection that was just made.
     pub(super) fn new(worker: &Worker, peer: Peer, local: Local, secured: Option<Rc<Secured>>) -> Self {
+        let watched = worker.watchdog.watch(worker.stage_limits());
+        worker.wear(watched.conn());
         Self {
             peer: Rc::new(peer),
             local,
             secured,
-            watched: worker.watchdog.watch(worker.stage_limits()),
+            watched,
             screened: Screened::default(),
             held: RefCell::default(),
             linger: Cell::new(false),
@@ -192,7 +194,7 @@ pub(super) async fn serve_told(
             Refusal::ProxyHeader
         }
     };
-    worker.refused_early(refusal, None, Source { ip: balancer, local, secured: None });
+    worker.refused_early(refusal, None, Source { ip: balancer.ip(), local, secured: None });
 }
 
 /// Does the TLS handshake of a connection and serves it to its end.

@@ -17,6 +17,9 @@ pub(super) const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status"
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 
+/// Seconds after which a client may ask again: what is full or leaving now is another gateway's, or over, by then.
+pub(super) const RETRY_AFTER: &str = "1";
+
 /// Why a request gets no answer of a backend.
 #[derive(Debug, thiserror::Error)]
 #[error("{reason}: {detail}")]
@@ -43,9 +46,8 @@ impl Failure {
         let mut response = if is_grpc { trailers_only(self.reason) } else { text(self.reason) };
         let headers = response.headers_mut();
         headers.insert(REASON, HeaderValue::from_static(self.reason.as_str()));
-        if matches!(self.reason, Refusal::Overloaded | Refusal::PoolTimeout | Refusal::Draining | Refusal::NoEndpoints)
-        {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        if status(self.reason) == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER));
         }
         if close || spoils_connection(self.reason) {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -122,9 +124,15 @@ pub(super) fn status(reason: Refusal) -> StatusCode {
         Refusal::ConnectFailed | Refusal::UpstreamTls | Refusal::UpstreamReset | Refusal::UpstreamInvalid => {
             StatusCode::BAD_GATEWAY
         }
-        Refusal::NoEndpoints | Refusal::PoolTimeout | Refusal::Overloaded | Refusal::Draining | Refusal::Aborted => {
-            StatusCode::SERVICE_UNAVAILABLE
-        }
+        Refusal::NoEndpoints
+        | Refusal::PoolTimeout
+        | Refusal::ConnectionLimit
+        | Refusal::RequestLimit
+        | Refusal::RuleLimit
+        | Refusal::BackendLimit
+        | Refusal::Exhausted
+        | Refusal::Draining
+        | Refusal::Aborted => StatusCode::SERVICE_UNAVAILABLE,
         Refusal::ConnectTimeout | Refusal::UpstreamTimeout | Refusal::RequestTimeout | Refusal::IdleTimeout => {
             StatusCode::GATEWAY_TIMEOUT
         }

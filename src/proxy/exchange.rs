@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::Worker;
 use super::access::{Ended, Record};
+use super::admission::Places;
 use super::connection::Client;
 use super::grpc;
 use super::tunnel::{Agreed, Tunnel};
 use crate::lifecycle::{Phase, RequestGuard};
+use crate::limiter::Place;
 use crate::telemetry::metrics::{GrpcStatus, Refusal};
 
 /// What metrics say of a request whose client left before an answer: nginx's number for it.
@@ -39,7 +40,7 @@ pub(super) struct Exchange {
     /// When the client will have given up.
     deadline: Option<tokio::time::Instant>,
     guard: Option<RequestGuard>,
-    permit: Option<OwnedSemaphorePermit>,
+    places: Places,
     /// Its line of the access log, if it gets one.
     record: Option<Rc<Record>>,
     /// Bytes of the answer's body.
@@ -63,7 +64,7 @@ impl Exchange {
             grpc: None,
             deadline: None,
             guard: worker.shared.lifecycle.worker(worker.index).map(crate::lifecycle::Worker::begin),
-            permit: None,
+            places: Places::default(),
             record: None,
             sent: 0,
         }
@@ -128,9 +129,9 @@ impl Exchange {
         self.worker.watchdog.now_ms()
     }
 
-    /// A place among the rule's requests in flight, kept to the end.
-    pub(super) fn hold(&mut self, permit: OwnedSemaphorePermit) {
-        self.permit = Some(permit);
+    /// A place in flight, kept to the end.
+    pub(super) fn hold(&mut self, place: Option<Place>) {
+        self.places.add(place);
     }
 
     /// The backend is asked for another protocol: what the client sends next may be that, and is no request whatever the
@@ -154,7 +155,8 @@ impl Exchange {
         self.switched = true;
         self.client.conn().begin_answer();
         self.client.conn().switch(Arc::clone(&agreed.protocol), agreed.silence.whole);
-        Tunnel::new(&self.worker, agreed, (self.guard.take(), self.permit.take())).logged(record, Some(self.status))
+        let kept = (self.guard.take(), std::mem::take(&mut self.places));
+        Tunnel::new(&self.worker, agreed, kept).logged(record, Some(self.status))
     }
 
     /// Counts it, and logs it unless it goes on as a tunnel: then this gives its record.

@@ -449,7 +449,8 @@ pub(super) fn unconnected(addr: SocketAddr, error: AcquireError) -> Failure {
         AcquireError::Connect(error) => Failure::because(Refusal::ConnectFailed, format!("{addr}: {error}")),
         AcquireError::Tls(error) => Failure::because(Refusal::UpstreamTls, format!("{addr}: {error}")),
         AcquireError::ConnectTimeout => Failure::because(Refusal::ConnectTimeout, addr),
-        AcquireError::Overloaded => Failure::because(Refusal::Overloaded, addr),
+        AcquireError::Overloaded => Failure::because(Refusal::BackendLimit, addr),
+        AcquireError::Exhausted(error) => Failure::because(Refusal::Exhausted, format!("{addr}: {error}")),
         AcquireError::AcquireTimeout => Failure::because(Refusal::PoolTimeout, addr),
     }
 }

@@ -32,6 +32,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Connections of mirrors to one endpoint: none of them is waited for.
 const LIMITS: UpstreamLimits = UpstreamLimits {
+    max_requests: None,
     max_connections: 64,
     max_pending: 0,
     acquire_timeout: Duration::from_secs(1),
@@ -171,9 +172,12 @@ async fn deliver(worker: &Worker, cluster: &Arc<Cluster>, parts: http::request::
             None => match pool.connect(&LIMITS, CONNECT_TIMEOUT, now, None).await {
                 Ok(link) => link,
                 Err(AcquireError::Overloaded | AcquireError::AcquireTimeout) => return MirrorOutcome::Overloaded,
-                Err(AcquireError::Connect(_) | AcquireError::Tls(_) | AcquireError::ConnectTimeout) => {
-                    return MirrorOutcome::Failed;
-                }
+                Err(
+                    AcquireError::Connect(_)
+                    | AcquireError::Tls(_)
+                    | AcquireError::ConnectTimeout
+                    | AcquireError::Exhausted(_),
+                ) => return MirrorOutcome::Failed,
             },
         };
         match link.send(&mut head, &mut body).await {

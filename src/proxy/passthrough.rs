@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::net::TcpStream;
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::access::{Ended, Record, Source};
+use super::admission::Places;
 use super::error::Failure;
 use super::headers::Peer;
 use super::io::ClientIo;
@@ -15,26 +15,20 @@ use super::proxy_protocol::told;
 use super::tls::{self, Passed};
 use super::tunnel::{Agreed, Silence, Tunnel};
 use super::watchdog::Conn;
-use super::{Worker, forward, service};
+use super::{Worker, admission, forward};
 use crate::ir::{self, Action};
 use crate::lifecycle;
 use crate::publish::RuleRuntime;
 use crate::routing::CompiledRule;
 use crate::telemetry::metrics::{Refusal, RetryReason};
-use crate::upstream::Load;
 use crate::upstream::pool::Switched;
+use crate::upstream::{Cluster, Load};
 
 /// What the drain's ledger calls it.
 const PROTOCOL: &str = "tls";
 
 /// Serves a connection to its end. It holds the drain like a request.
-pub(super) async fn serve(
-    worker: &Rc<Worker>,
-    mut stream: TcpStream,
-    passed: Passed,
-    source: Source<'_>,
-    peer: &Peer,
-) {
+pub(super) async fn serve(worker: &Rc<Worker>, mut stream: TcpStream, passed: Passed, source: Source<'_>, peer: &Peer) {
     let started = Instant::now();
     let desk = worker.access.as_ref();
     let record = desk.and_then(|desk| desk.begin_passed(source, &passed.host, started, || worker.random()));
@@ -43,9 +37,9 @@ pub(super) async fn serve(
     let conn = watched.conn();
     conn.begin_exchange(ir::Timeouts::default().idle);
     match open(worker, conn, &passed, (peer, record.as_deref())).await {
-        Ok((agreed, permit)) => {
+        Ok((agreed, places)) => {
             conn.switch(Arc::clone(&agreed.protocol), agreed.silence.whole);
-            let tunnel = Tunnel::new(worker, agreed, (guard, permit)).logged(record, None);
+            let tunnel = Tunnel::new(worker, agreed, (guard, places)).logged(record, None);
             // A tunnel may outlive the table by days.
             let Passed { snapshot, hello, .. } = passed;
             drop(snapshot);
@@ -69,7 +63,7 @@ async fn open(
     conn: &Conn,
     passed: &Passed,
     (peer, record): (&Peer, Option<&Record>),
-) -> Result<(Agreed, Option<OwnedSemaphorePermit>), Failure> {
+) -> Result<(Agreed, Places), Failure> {
     let found = passed.rule.and_then(|key| Some((key, passed.snapshot.table.rule(key)?)));
     let Some((key, found)) = found else {
         return Err(Failure::because(Refusal::NoRoute, "no Route is attached to the Selector"));
@@ -87,7 +81,7 @@ async fn join(
     worker: &Worker,
     found: &CompiledRule<'_, RuleRuntime>,
     (peer, record): (&Peer, Option<&Record>),
-) -> Result<(Agreed, Option<OwnedSemaphorePermit>), Failure> {
+) -> Result<(Agreed, Places), Failure> {
     let (rule, runtime) = (&**found.rule, found.payload);
     if !worker.shared.lifecycle.phase().serves() {
         return Err(Failure::new(Refusal::Draining));
@@ -99,20 +93,23 @@ async fn join(
             return Err(Failure::because(Refusal::InvalidRule, "the rule answers requests"));
         }
     }
-    let permit = service::place(worker, rule, runtime, None).await?;
-    let (backend, load) = connect(worker, rule, runtime, (peer, record)).await?;
+    let mut places = Places::default();
+    places.add(admission::rule(worker, rule, runtime, None).await?);
+    let (_, cluster) = forward::pick(worker, runtime)?;
+    places.add(admission::backend(worker, rule, cluster, None).await?);
+    places.add(admission::gateway(worker, None).await?);
+    let (backend, load) = connect(worker, rule, cluster, (peer, record)).await?;
     let silence = Silence { whole: rule.timeouts.tunnel, half: rule.timeouts.idle };
-    Ok((Agreed { backend, protocol: PROTOCOL.into(), load, silence, is_extended: false }, permit))
+    Ok((Agreed { backend, protocol: PROTOCOL.into(), load, silence, is_extended: false }, places))
 }
 
-/// A connection to an endpoint of one of the rule's backends; where one cannot be connected to, to another.
+/// A connection to an endpoint of the Cluster; where one cannot be connected to, to another.
 async fn connect(
     worker: &Worker,
     rule: &ir::Rule,
-    runtime: &RuleRuntime,
+    cluster: &Arc<Cluster>,
     (peer, record): (&Peer, Option<&Record>),
 ) -> Result<(Switched, Option<Load>), Failure> {
-    let (_, cluster) = forward::pick(worker, runtime)?;
     // Its TLS is the backend's to see.
     let told = cluster.id.proxy_protocol.map(|version| told::header(version, peer.ends(), None));
     let local = worker.pools.cluster(cluster);

@@ -169,7 +169,7 @@ pub(super) async fn take_over(worker: Rc<Worker>, mut asked: mpsc::UnboundedRece
             lifecycle.note_connection();
         }
         if worker.shared.connections() >= worker.shared.settings.limits.max_connections {
-            worker.metrics.refused(Refusal::Overloaded);
+            worker.metrics.refused(Refusal::ConnectionLimit);
             asked.incoming.refuse();
             continue;
         }

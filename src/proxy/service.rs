@@ -2,8 +2,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
@@ -24,9 +23,9 @@ use super::incoming::Incoming;
 use super::target::{self, RequestTarget};
 use super::tls::{self, Standing};
 use super::upgrade::{self, Asked, Extended, Wanted};
-use super::{filters, grpc, https, mirror};
+use super::{admission, filters, grpc, https, mirror};
 use crate::ir::{self, Action};
-use crate::publish::{Limiter, RuleRuntime};
+use crate::publish::RuleRuntime;
 use crate::routing::{self, Now, preflight};
 use crate::settings::Underscores;
 use crate::telemetry::metrics::Refusal;
@@ -50,7 +49,7 @@ pub(super) async fn handle(
     let mut grant = None;
     let result = answer(&worker, &client, request, &id, (&mut exchange, &mut grant)).await;
     // Asked now and not before: a drain that began meanwhile must reach this answer.
-    let leave = worker.shared.lifecycle.phase().asks_to_leave();
+    let leave = worker.shared.lifecycle.phase().asks_to_leave() || client.conn().is_worn();
     let (mut response, failure) = match result {
         Ok(response) => (response, None),
         Err(failure) => {
@@ -162,14 +161,11 @@ async fn answer(
     let (mut response, backend) = match &rule.action {
         Action::Invalid { reason } => return Err(Failure::because(Refusal::InvalidRule, reason)),
         Action::Redirect(redirect) => (redirect_to(redirect, &target)?, None),
-        Action::DirectResponse(direct) => {
-            if direct.status.is_success() && parts.extensions.get::<Extended>().is_some() {
-                return Err(Failure::because(Refusal::NotImplemented, "the rule has no backend for a tunnel"));
-            }
-            (direct_response(direct), None)
-        }
+        Action::DirectResponse(direct) => (direct_response(direct, &parts)?, None),
         Action::Forward(backends) => {
             let (index, cluster) = forward::pick(worker, found.payload)?;
+            exchange.hold(admission::backend(worker, rule, cluster, exchange.deadline()).await?);
+            exchange.hold(admission::gateway(worker, exchange.deadline()).await?);
             let backend = backends.get(index);
             let extended = parts.extensions.remove::<Extended>();
             // hyper marks the requests that have `Upgrade`, so that the others cost no look into their head.
@@ -276,80 +272,9 @@ async fn admit(
     if max_body(worker, rule).is_some_and(|max| body_bytes > max) {
         return Err(Failure::because(Refusal::BodyTooLarge, body_bytes));
     }
-    if let Some(permit) = place(worker, rule, runtime, exchange.deadline()).await? {
-        exchange.hold(permit);
-    }
+    let place = admission::rule(worker, rule, runtime, exchange.deadline()).await?;
+    exchange.hold(place);
     Ok(())
-}
-
-/// A place among what the rule has in flight, waited for if need be, until `deadline` if there is one; `None` where there is
-/// no limit.
-pub(super) async fn place(
-    worker: &Worker,
-    rule: &ir::Rule,
-    runtime: &RuleRuntime,
-    deadline: Option<tokio::time::Instant>,
-) -> Result<Option<tokio::sync::OwnedSemaphorePermit>, Failure> {
-    let Some(limiter) = &runtime.state.limiter else { return Ok(None) };
-    match Arc::clone(&limiter.permits).try_acquire_owned() {
-        Ok(permit) => Ok(Some(permit)),
-        Err(_) => wait_for_place(worker, rule, limiter, deadline).await.map(Some),
-    }
-}
-
-/// Waits as long as the rule and the client have time for.
-async fn wait_for_place(
-    worker: &Worker,
-    rule: &ir::Rule,
-    limiter: &Limiter,
-    deadline: Option<tokio::time::Instant>,
-) -> Result<tokio::sync::OwnedSemaphorePermit, Failure> {
-    let place = queue(worker, rule, limiter);
-    match deadline {
-        None => place.await,
-        Some(at) => tokio::time::timeout_at(at, place).await.map_err(|_| Failure::new(Refusal::RequestTimeout))?,
-    }
-}
-
-async fn queue(
-    worker: &Worker,
-    rule: &ir::Rule,
-    limiter: &Limiter,
-) -> Result<tokio::sync::OwnedSemaphorePermit, Failure> {
-    let more = |queued: u32| (queued < rule.limits.max_queued).then_some(queued + 1);
-    if limiter.queued.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).is_err() {
-        return Err(Failure::because(Refusal::Overloaded, "the rule's queue is full"));
-    }
-    let _queued = Queued::new(worker, limiter);
-    let place = Arc::clone(&limiter.permits).acquire_owned();
-    let place = match rule.limits.queue_timeout {
-        std::time::Duration::ZERO => place.await,
-        timeout => tokio::time::timeout(timeout, place)
-            .await
-            .map_err(|_| Failure::because(Refusal::Overloaded, "waited too long in the rule's queue"))?,
-    };
-    place.map_err(|e| Failure::because(Refusal::Internal, e))
-}
-
-/// A request in a queue, also one whose client leaves.
-struct Queued<'a> {
-    worker: &'a Worker,
-    limiter: &'a Limiter,
-    since: Instant,
-}
-
-impl<'a> Queued<'a> {
-    fn new(worker: &'a Worker, limiter: &'a Limiter) -> Self {
-        worker.metrics.queued();
-        Self { worker, limiter, since: Instant::now() }
-    }
-}
-
-impl Drop for Queued<'_> {
-    fn drop(&mut self) {
-        self.limiter.queued.fetch_sub(1, Ordering::AcqRel);
-        self.worker.metrics.unqueued(self.since.elapsed());
-    }
 }
 
 fn redirect_to(redirect: &ir::Redirect, request: &RequestTarget<'_>) -> Result<Response<ResponseBody>, Failure> {
@@ -372,13 +297,19 @@ impl AsRef<[u8]> for Text {
     }
 }
 
-fn direct_response(direct: &ir::DirectResponse) -> Response<ResponseBody> {
+fn direct_response(
+    direct: &ir::DirectResponse,
+    asked: &http::request::Parts,
+) -> Result<Response<ResponseBody>, Failure> {
+    if direct.status.is_success() && asked.extensions.get::<Extended>().is_some() {
+        return Err(Failure::because(Refusal::NotImplemented, "the rule has no backend for a tunnel"));
+    }
     let mut response = Response::new(ResponseBody::full(Bytes::from_owner(Text(Arc::clone(&direct.body)))));
     *response.status_mut() = direct.status;
     for (name, value) in &direct.headers {
         response.headers_mut().append(name, value.clone());
     }
-    response
+    Ok(response)
 }
 
 /// Bytes that a path may have.

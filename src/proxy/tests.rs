@@ -8,12 +8,14 @@ mod h2c;
 mod harness;
 mod http2;
 mod idle;
+mod limits;
 mod mirrors;
 mod preview;
 mod proxy_protocol;
 mod streams;
 mod tls;
 mod upgrades;
+mod workers;
 
 use std::time::Duration;
 

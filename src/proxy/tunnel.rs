@@ -15,10 +15,10 @@ use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::Worker;
 use super::access::{Ended, Record};
+use super::admission::Places;
 use super::io::{Stream, linger};
 use super::watchdog::Conn;
 use crate::lifecycle::{Phase, RequestGuard};
@@ -43,8 +43,8 @@ pub(super) struct Agreed {
     pub is_extended: bool,
 }
 
-/// What of a request goes on to count while its tunnel lives: it holds the drain, and has a place among its rule's.
-pub(super) type Kept = (Option<RequestGuard>, Option<OwnedSemaphorePermit>);
+/// What of a request goes on to count while its tunnel lives: it holds the drain, and has its places in flight.
+pub(super) type Kept = (Option<RequestGuard>, Places);
 
 /// A tunnel that begins when the client's side is there. Dropped, it is cut.
 pub(super) struct Tunnel {

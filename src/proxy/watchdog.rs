@@ -63,8 +63,12 @@ pub(super) struct Conn {
     tunnel: RefCell<Option<Box<TunnelName>>>,
     limits: StageLimits,
     protocol: Cell<&'static str>,
-    /// Whether to wake the task when the gateway begins to leave.
+    /// Whether to wake the task when the gateway begins to leave, or the connection is old.
     waits_for_leave: Cell<bool>,
+    /// Requests after which the client is asked to leave.
+    requests_left: Cell<u32>,
+    /// When it is asked to.
+    leaves_at_ms: Cell<u64>,
     /// Idle, and ready for the next request at once.
     warm: Cell<bool>,
     /// To give up what it needs for the next request.
@@ -157,6 +161,8 @@ impl Watchdog {
             limits,
             protocol: Cell::new("http/1.1"),
             waits_for_leave: Cell::new(false),
+            requests_left: Cell::new(u32::MAX),
+            leaves_at_ms: Cell::new(u64::MAX),
             warm: Cell::new(false),
             to_park: Cell::new(false),
             unflushed: Cell::new(false),
@@ -196,6 +202,17 @@ impl Watchdog {
         conns.iter().filter(|(_, conn)| conn.stage() == Stage::Exchange).map(|(_, conn)| holder(conn)).collect()
     }
 
+    /// Ends connections on which no request was begun for `silence`, as if their time was over, to have what they hold.
+    pub(super) fn end_silent(&self, silence: Duration) {
+        let now = self.tick();
+        for (_, conn) in self.conns.borrow().iter() {
+            let is_silent = now.saturating_sub(conn.since_ms.get()) >= millis(silence);
+            if matches!(conn.stage.get(), Stage::New | Stage::Idle) && is_silent && !conn.expired.replace(true) {
+                conn.wake();
+            }
+        }
+    }
+
     /// Wakes every connection whose time is over: in [`Phase::Draining`] that of idle ones is.
     pub(super) fn sweep(&self, phase: Phase) {
         let now = self.tick();
@@ -205,7 +222,7 @@ impl Watchdog {
             if !conn.expired.get() && (over || (closing && conn.stage.get() == Stage::Idle)) {
                 conn.expired.set(true);
                 conn.wake();
-            } else if leaving && conn.waits_for_leave.take() {
+            } else if (leaving || conn.is_worn()) && conn.waits_for_leave.take() {
                 conn.wake();
             }
             if conn.warm.get() && now.saturating_sub(conn.since_ms.get()) >= millis(WARM) && !conn.to_park.replace(true)
@@ -267,8 +284,25 @@ impl Conn {
         }
     }
 
+    /// The client is asked to leave after so many requests and so much time; `None` is no limit.
+    pub(super) fn wears_out(&self, requests: Option<u32>, age: Option<Duration>) {
+        self.requests_left.set(requests.unwrap_or(u32::MAX));
+        self.leaves_at_ms.set(age.map_or(u64::MAX, |age| self.shared.clock.get().saturating_add(millis(age))));
+    }
+
+    /// One more request of the connection.
+    pub(super) fn count_request(&self) {
+        self.requests_left.set(self.requests_left.get().saturating_sub(1));
+    }
+
+    /// Whether the connection has had its requests or its time.
+    pub(super) fn is_worn(&self) -> bool {
+        self.requests_left.get() == 0 || self.shared.clock.get() >= self.leaves_at_ms.get()
+    }
+
     /// A request begins; `idle` is the limit without a byte either way.
     pub(super) fn begin_exchange(&self, idle: Duration) {
+        self.count_request();
         self.enter(Stage::Exchange, idle);
         self.answering.set(false);
         self.began_ms.set(self.shared.clock.get());
@@ -538,6 +572,47 @@ mod tests {
             assert!(watchdog.conns.borrow().is_empty());
         })
         .await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_wears_out_by_requests_and_by_time() {
+        with_watchdog(|watchdog| async move {
+            let [counted, old, neither] = [(); 3].map(|()| watchdog.watch(LIMITS));
+            counted.conn().wears_out(Some(2), None);
+            old.conn().wears_out(None, Some(Duration::from_secs(5)));
+            for served in 1..=2 {
+                counted.conn().begin_exchange(Duration::ZERO);
+                assert_eq!(counted.conn().is_worn(), served == 2);
+            }
+            old.conn().wait_for_leave();
+            let woken = poll_fn(|cx| {
+                let is_worn = old.conn().is_worn();
+                // Nothing but the sweep wakes this.
+                assert!(!old.conn().poll_expired(cx));
+                if is_worn { Poll::Ready(()) } else { Poll::Pending }
+            });
+            let begin = Instant::now();
+            woken.await;
+            assert!(near(begin.elapsed(), 5), "{:?}", begin.elapsed());
+            assert!(!neither.conn().is_worn());
+        })
+        .await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn where_descriptors_are_short_silent_connections_end_and_no_others() {
+        let watchdog = Watchdog::new();
+        let [new, idle, head, busy] = [(); 4].map(|()| watchdog.watch(LIMITS));
+        idle.conn().begin_exchange(Duration::ZERO);
+        idle.conn().end_exchange();
+        head.conn().touch();
+        busy.conn().begin_exchange(Duration::ZERO);
+        let expired = || [&new, &idle, &head, &busy].map(|watched| watched.conn().expired.get());
+        watchdog.end_silent(Duration::from_secs(1));
+        assert_eq!(expired(), [false; 4]);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        watchdog.end_silent(Duration::from_secs(1));
+        assert_eq!(expired(), [true, true, false, false]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,20 +1,20 @@
 //! What of a rule outlives tables: its counters, its limit of requests in flight, its turns.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use foldhash::fast::RandomState;
-use tokio::sync::Semaphore;
 
 use crate::ir::{self, Action, ObjectName, RuleName};
+use crate::limiter::Limiter;
 use crate::telemetry::metrics::{Metrics, RuleMetrics};
 
 /// The lasting part of a rule.
 pub struct RuleState {
     /// Its series.
     pub metrics: Arc<RuleMetrics>,
-    /// Its limit of requests in flight, if it has one.
+    /// Its requests in flight, where there is a limit of them.
     pub limiter: Option<Limiter>,
     /// One per worker, for rules that have more than one backend or retry.
     workers: Box<[PerWorker]>,
@@ -60,16 +60,6 @@ impl RuleState {
     }
 }
 
-/// A limit of requests in flight with a bounded queue.
-#[derive(Debug)]
-pub struct Limiter {
-    /// One permit per request in flight.
-    pub permits: Arc<Semaphore>,
-    /// Requests that wait.
-    pub queued: AtomicU32,
-    max_in_flight: u32,
-}
-
 /// The states of all rules that a table refers to.
 pub(super) struct RuleStates {
     metrics: Arc<Metrics>,
@@ -93,21 +83,16 @@ impl RuleStates {
         let known = self.states.get(&key).and_then(Weak::upgrade);
         let per_worker =
             rule.retry.is_some() || matches!(&rule.action, Action::Forward(backends) if backends.len() > 1);
-        let same = |s: &Arc<RuleState>| {
-            s.limiter.as_ref().map(|l| l.max_in_flight) == rule.limits.max_in_flight
-                && s.workers.is_empty() != per_worker
-        };
+        // Another limit finds what is in flight counted already.
+        let is_limited = rule.limits.max_in_flight.is_some();
+        let same = |s: &Arc<RuleState>| s.limiter.is_some() == is_limited && s.workers.is_empty() != per_worker;
         if let Some(state) = known.filter(same) {
             return state;
         }
         let (selector, route, name) = &key;
         let state = Arc::new(RuleState {
             metrics: self.metrics.rule(&selector.to_string(), &route.to_string(), name),
-            limiter: rule.limits.max_in_flight.map(|max| Limiter {
-                permits: Arc::new(Semaphore::new(max as usize)),
-                queued: AtomicU32::new(0),
-                max_in_flight: max,
-            }),
+            limiter: is_limited.then(Limiter::default),
             workers: if per_worker {
                 // Each worker starts elsewhere in the sequence, lest they all send their first requests to one backend.
                 let first = |worker| PerWorker { turn: AtomicU64::new(worker), budget: AtomicU64::new(MAX_BUDGET) };

@@ -46,6 +46,9 @@ fn every_setting_can_be_given_by_flag() {
     let flags = overrides(&[
         ("limits.maxHeaderBytes", "16Ki"),
         ("limits.maxBodyBytes", "1Mi"),
+        ("limits.maxInFlight", "500"),
+        ("limits.maxConnectionAge", "1h"),
+        ("limits.reject", "Oldest"),
         ("log.format", "json"),
         ("metrics.buckets", "0.1,0.5"),
         ("kubernetes.namespaces", "a,b"),
@@ -56,6 +59,8 @@ fn every_setting_can_be_given_by_flag() {
     ]);
     let settings = load(None, &Overrides::new(), &flags).unwrap();
     assert_eq!(settings.limits.max_header_bytes.get(), 16 << 10);
+    assert_eq!((settings.limits.max_in_flight, settings.limits.reject), (Some(500), Reject::Oldest));
+    assert_eq!(settings.limits.max_connection_age.map(|age| age.get().as_secs()), Some(3600));
     assert_eq!(settings.metrics.buckets, [0.1, 0.5]);
     assert_eq!(settings.kubernetes.namespaces, ["a", "b"]);
     assert!(!settings.kubernetes.write_status);
@@ -133,6 +138,10 @@ fn settings_that_cannot_work_are_named() {
     assert_eq!(Settings::default().problems(), [""; 0]);
     let mut settings = Settings { workers: 100_000, ..Settings::default() };
     settings.limits.max_connections = 0;
+    settings.limits.accept_backlog = 0;
+    settings.limits.max_requests_per_connection = Some(0);
+    settings.limits.max_connection_age = Some("500ms".parse().unwrap());
+    settings.limits.max_in_flight = Some(0);
     settings.admin.operator_address = "0.0.0.0:8082".parse().unwrap();
     settings.listeners.truncate(1);
     settings.listeners.push(settings.listeners[0].clone());
@@ -153,6 +162,10 @@ fn settings_that_cannot_work_are_named() {
     for field in [
         "workers",
         "limits.maxConnections",
+        "limits.acceptBacklog",
+        "limits.maxRequestsPerConnection",
+        "limits.maxConnectionAge",
+        "limits.maxInFlight",
         "admin.operatorAddress",
         "listeners[1]",
         "listeners[1].httpsRedirect",

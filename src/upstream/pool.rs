@@ -97,6 +97,8 @@ pub enum AcquireError {
     Tls(io::Error),
     /// Connecting took too long.
     ConnectTimeout,
+    /// The process has no descriptor or memory for it, which is no fault of the endpoint.
+    Exhausted(io::Error),
     /// The endpoint has its most connections and its most waiting requests.
     Overloaded,
     /// No connection came free in time.
@@ -184,6 +186,19 @@ impl<B> Pools<B> {
             local.refresh(self.worker);
             for pool in &local.endpoints.borrow().pools {
                 pool.drop_expired(now_ms);
+            }
+        }
+    }
+}
+
+impl<B> Pools<B> {
+    /// Closes connections that are not in use; those of HTTP/2 stay, for they are few.
+    pub fn close_idle(&self) {
+        for local in self.slots.borrow().iter().flatten() {
+            for pool in &local.endpoints.borrow().pools {
+                if let Connections::H1(connections) = &pool.connections {
+                    connections.drop_expired(u64::MAX);
+                }
             }
         }
     }

@@ -85,7 +85,7 @@ fn defaults_are_those_of_the_schema() {
         "backends": [{"service": "a", "port": 80, "weight": 1}],
         "timeouts": {"request": "0s", "backendRequest": "0s", "connect": "2s", "idle": "1m", "tunnel": "1h"},
         "retry": {"attempts": 2, "when": ["connect-failure", "502", "503"], "backoff": "25ms", "budgetPercent": 20},
-        "limits": {"maxQueued": 100, "queueTimeout": "1s"},
+        "limits": {"maxQueued": 100, "queueTimeout": "1s", "reject": "Newest"},
         "upstream": {
             "maxConnections": 512,
             "maxPending": 1024,

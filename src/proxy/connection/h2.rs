@@ -82,6 +82,7 @@ impl Shared {
 
     /// Begins to serve a request, unless the work of those that were reset is not over.
     fn begin(self: &Rc<Self>, request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
+        self.client.conn().count_request();
         if self.open.get() >= self.worker.shared.settings.limits.http2.max_concurrent_streams {
             respond.send_reset(Reason::REFUSED_STREAM);
             self.note_reset();
@@ -249,7 +250,8 @@ impl<'a, S: Stream> Driver<'a, S> {
             self.connection.abrupt_shutdown(reason);
             return Next::Go;
         }
-        if !self.is_leaving && self.shared.worker.shared.lifecycle.phase().asks_to_leave() {
+        let is_over = || self.conn.is_worn() || self.shared.worker.shared.lifecycle.phase().asks_to_leave();
+        if !self.is_leaving && is_over() {
             self.leave();
             return Next::Go;
         }

@@ -170,7 +170,7 @@ async fn what_finds_no_stream_in_time_is_refused() {
     origin.wait_for(|origin| origin.heads().len() == 1).await;
     let answers = join_all((0..4).map(|_| gateway.send(GET))).await;
     let of = |reason| answers.iter().filter(|a| a.contains(&format!("x-lockgate-reason: {reason}\r\n"))).count();
-    assert!(of("pool-timeout") >= 1 && of("pool-timeout") + of("overloaded") == 4, "{answers:?}");
+    assert!(of("pool-timeout") >= 1 && of("pool-timeout") + of("backend-limit") == 4, "{answers:?}");
     assert_eq!(origin.heads().len(), 1);
 }
 

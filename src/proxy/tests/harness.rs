@@ -154,6 +154,7 @@ impl Gateway {
         let bind = |(index, listener): (usize, &Listener)| {
             Bound::bind(listener, ListenerIndex(index), metrics.listener(&listener.name)).unwrap()
         };
+        let backlog = settings.limits.accept_backlog;
         let bound: Vec<Bound> = settings.listeners.iter().enumerate().map(bind).collect();
         let addresses: Vec<SocketAddr> = bound.iter().map(|bound| bound.address).collect();
         let log = settings.access_log.enabled.then(|| {
@@ -172,7 +173,7 @@ impl Gateway {
         };
         gateway.serve(selectors).await;
         for bound in &bound {
-            bound.listen().unwrap();
+            bound.listen(backlog).unwrap();
         }
         gateway.workers = Some(Workers::start(&gateway.shared, &bound).unwrap());
         gateway.lifecycle().serving().unwrap();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::api::reason::UNSUPPORTED_VALUE;
-use crate::api::{self, LoadBalancingType, Policy, RouteRule};
+use crate::api::{self, LoadBalancingType, Policy, Reject, RouteRule};
 use crate::ir::{Limits, LoadBalancing, Retry, RetryOn, Timeouts, UpstreamLimits};
 
 use super::report::{Field, Report};
@@ -113,11 +113,13 @@ fn limits(block: Option<&api::Limits>) -> Limits {
         max_in_flight: block.max_in_flight,
         max_queued: block.max_queued,
         queue_timeout: block.queue_timeout.get(),
+        rejects_oldest: block.reject == Reject::Oldest,
     })
 }
 
 fn upstream_limits(block: &api::Upstream) -> UpstreamLimits {
     UpstreamLimits {
+        max_requests: block.max_requests,
         max_connections: block.max_connections,
         max_pending: block.max_pending,
         acquire_timeout: block.acquire_timeout.get(),

@@ -90,8 +90,16 @@ labels! {
         RequestTimeout => "request-timeout",
         /// No byte went either way for too long.
         IdleTimeout => "idle-timeout",
-        /// A limit is reached and the queue is full or slow.
-        Overloaded => "overloaded",
+        /// The gateway has as many client connections as it may: one more is turned away.
+        ConnectionLimit => "connection-limit",
+        /// The gateway has as many requests in flight as it may, and the queue is full or slow.
+        RequestLimit => "request-limit",
+        /// The same of the rule.
+        RuleLimit => "rule-limit",
+        /// The backend has as many requests or connections as it may, and the queue is full or slow.
+        BackendLimit => "backend-limit",
+        /// The process has no descriptor or memory left for a connection to a backend.
+        Exhausted => "exhausted",
         /// The gateway is going away.
         Draining => "draining",
         /// It was cut when the drain's time was over.

@@ -177,7 +177,7 @@ fn workers_listeners_and_sampled_values_are_shown() {
     let samples = parse(&metrics.render());
     let of = |name: &str| samples.get(name).copied();
     assert_eq!(of(r#"lockgate_requests_refused_total{reason="no-selector"}"#), Some(1.0));
-    assert_eq!(of(r#"lockgate_requests_refused_total{reason="overloaded"}"#), Some(0.0));
+    assert_eq!(of(r#"lockgate_requests_refused_total{reason="rule-limit"}"#), Some(0.0));
     assert_eq!(of("lockgate_queue_length"), Some(1.0));
     assert_eq!(of("lockgate_queue_wait_seconds_count"), Some(1.0));
     assert_eq!(of(r#"lockgate_connections{listener="https"}"#), Some(1.0));

@@ -54,6 +54,8 @@ const HANDSHAKES: usize = REFUSED + Refusal::ALL.len();
 const WAITS: usize = HANDSHAKES + Handshake::ALL.len() * TlsVersion::ALL.len();
 const OPEN: usize = 0;
 const ACCEPTED: usize = 1;
+const PAUSES: usize = 2;
+const LISTENER_WORDS: usize = 3;
 
 /// Two scrapers in the same second would otherwise see the ratio of a moment.
 const BUSY_WINDOW: Duration = Duration::from_secs(1);
@@ -109,7 +111,7 @@ static WORKER_SPECS: [Spec; 8] = [
     },
 ];
 
-static LISTENER_SPECS: [Spec; 2] = [
+static LISTENER_SPECS: [Spec; 3] = [
     Spec {
         name: "lockgate_connections",
         help: "Open client connections.",
@@ -119,6 +121,12 @@ static LISTENER_SPECS: [Spec; 2] = [
     Spec {
         name: "lockgate_connections_accepted_total",
         help: "Client connections accepted.",
+        kind: MetricType::COUNTER,
+        labels: &["listener"],
+    },
+    Spec {
+        name: "lockgate_accept_pauses_total",
+        help: "Times that a worker stopped accepting for want of descriptors or memory.",
         kind: MetricType::COUNTER,
         labels: &["listener"],
     },
@@ -174,7 +182,7 @@ impl WorkerMetrics {
 impl ListenerMetrics {
     /// `worker` takes a new connection over.
     pub fn opened(&self, worker: usize) {
-        if let Some(block) = self.workers.get(worker, || Block::new(2)) {
+        if let Some(block) = self.workers.get(worker, || Block::new(LISTENER_WORDS)) {
             block.add(OPEN, 1);
             block.add(ACCEPTED, 1);
         }
@@ -182,8 +190,15 @@ impl ListenerMetrics {
 
     /// A connection of `worker` is closed.
     pub fn closed(&self, worker: usize) {
-        if let Some(block) = self.workers.get(worker, || Block::new(2)) {
+        if let Some(block) = self.workers.get(worker, || Block::new(LISTENER_WORDS)) {
             block.add(OPEN, -1);
+        }
+    }
+
+    /// `worker` stops accepting for a while.
+    pub fn paused(&self, worker: usize) {
+        if let Some(block) = self.workers.get(worker, || Block::new(LISTENER_WORDS)) {
+            block.add(PAUSES, 1);
         }
     }
 
@@ -291,10 +306,11 @@ impl Source for Listeners {
 
     fn gather(&self) -> Vec<Family> {
         let mut families = LISTENER_SPECS.each_ref().map(Spec::family);
-        let [open, accepted] = &mut families;
+        let [open, accepted, pauses] = &mut families;
         for (name, listener) in self.handles.lock().iter() {
             open.push(&[name], listener.total(OPEN));
             accepted.push(&[name], listener.total(ACCEPTED));
+            pauses.push(&[name], listener.total(PAUSES));
         }
         families.into()
     }

@@ -1,6 +1,7 @@
 //! What connections of one worker to one endpoint take of the whole process.
 
 use std::io;
+use std::os::fd::AsRawFd as _;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,6 +13,7 @@ use tokio::net::TcpStream;
 
 use super::AcquireError;
 use super::transport::Transport;
+use crate::descriptors;
 use crate::telemetry::metrics::{ClusterMetrics, ConnectionState};
 use crate::upstream::Endpoint;
 use crate::upstream::tls::{ClientTls, TlsFailed};
@@ -102,8 +104,11 @@ impl Account {
         timeout: Duration,
         connect: impl Future<Output = io::Result<T>>,
     ) -> Result<T, AcquireError> {
-        let failed =
-            |error| if TlsFailed::is(&error) { AcquireError::Tls(error) } else { AcquireError::Connect(error) };
+        let failed = |error| match error {
+            error if TlsFailed::is(&error) => AcquireError::Tls(error),
+            error if descriptors::is_exhausted(&error) => AcquireError::Exhausted(error),
+            error => AcquireError::Connect(error),
+        };
         let connected = match timeout {
             Duration::ZERO => connect.await.map_err(failed),
             timeout => match tokio::time::timeout(timeout, connect).await {
@@ -111,7 +116,10 @@ impl Account {
                 Err(_) => Err(AcquireError::ConnectTimeout),
             },
         };
-        self.judge(connected.is_ok());
+        // The endpoint may be as well as ever then.
+        if !matches!(connected, Err(AcquireError::Exhausted(_))) {
+            self.judge(connected.is_ok());
+        }
         connected
     }
 
@@ -128,6 +136,9 @@ impl Account {
     /// A socket to the endpoint, whose first bytes are `told`.
     pub(super) async fn tcp(&self, told: Option<&[u8]>) -> io::Result<TcpStream> {
         let mut stream = TcpStream::connect(self.endpoint.addr).await?;
+        if descriptors::of_process().is_last(stream.as_raw_fd()) {
+            return Err(descriptors::exhausted());
+        }
         stream.set_nodelay(true)?;
         if let Some(told) = told {
             stream.write_all(told).await?;

@@ -356,6 +356,7 @@ impl AcquireError {
             Self::Connect(error) => Self::Connect(io::Error::new(error.kind(), error.to_string())),
             Self::Tls(error) => Self::Tls(io::Error::new(error.kind(), error.to_string())),
             Self::ConnectTimeout => Self::ConnectTimeout,
+            Self::Exhausted(error) => Self::Exhausted(io::Error::new(error.kind(), error.to_string())),
             Self::Overloaded => Self::Overloaded,
             Self::AcquireTimeout => Self::AcquireTimeout,
         }

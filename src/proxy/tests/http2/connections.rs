@@ -142,3 +142,28 @@ async fn a_backend_that_left_is_one_streams_failure() {
     response.await.unwrap_err();
     assert!(!client.ended().await);
 }
+
+#[tokio::test]
+async fn a_connection_that_has_had_its_requests_or_its_time_is_told_to_leave_and_serves_what_was_on_its_way() {
+    type Change = fn(&mut crate::settings::Settings);
+    let by_number: Change = |settings| settings.limits.max_requests_per_connection = Some(2);
+    let by_age: Change = |settings| settings.limits.max_connection_age = Some("200ms".parse().unwrap());
+    for (change, asked) in [(by_number, 2_u32), (by_age, 1)] {
+        let origin = Origin::start(Reply::always(OK)).await;
+        let gateway = gateway_and(&origin, change).await;
+        let mut client = Raw::connect(&gateway).await;
+        for number in 0..asked {
+            client.write(&raw::get(1 + 2 * number)).await;
+        }
+        let first = client.next(raw::GOAWAY).await;
+        assert_eq!((first.number(0), first.number(4)), (u32::MAX >> 1, raw::NO_ERROR));
+        let ping = client.next(raw::PING).await;
+        client.write(&raw::get(7)).await;
+        while client.next(raw::HEADERS).await.stream != 7 {}
+        client.write(&raw::frame(raw::PING, raw::ACK, 0, &ping.payload)).await;
+        let second = client.next(raw::GOAWAY).await;
+        assert_eq!((second.number(0), second.number(4)), (7, raw::NO_ERROR));
+        while client.frame().await.is_some() {}
+        assert_eq!(origin.requests().len(), asked as usize + 1);
+    }
+}

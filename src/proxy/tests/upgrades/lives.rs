@@ -32,13 +32,13 @@ async fn a_tunnel_keeps_its_place_among_the_rule_s_requests_and_the_endpoint_s_c
     narrow.upstream.max_pending = 0;
     let gateway = Gateway::start(vec![selector(vec![limited, narrow])]).await;
     gateway.endpoints("ws", &[backend.address()]).await;
-    for path in ["/rule", "/pool"] {
+    for (path, reason) in [("/rule", "rule-limit"), ("/pool", "backend-limit")] {
         let mut client = gateway.connect().await;
         client.write(ASK.replace("/chat", path)).await;
         let served = backend.agree().await;
         client.read_head().await;
         let refused = gateway.send(&format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n")).await;
-        assert!(refused.starts_with("HTTP/1.1 503 ") && refused.contains("overloaded"), "{path}: {refused}");
+        assert!(refused.starts_with("HTTP/1.1 503 ") && refused.contains(reason), "{path}: {refused}");
         drop((client, served));
         gateway.wait_for(|g| tunnels(g) == 0 && g.lifecycle().in_flight() == 0).await;
         let mut client = gateway.connect().await;
