@@ -7,7 +7,6 @@ mod wire;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::future::poll_fn;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -225,14 +224,9 @@ impl Link {
     {
         join_cookies(&mut head.headers);
         let (response, rest) = self.wire.send(head, body).await?;
-        if let Some(mut upload) = rest {
+        if let Some(upload) = rest {
             // The answer has come first. Its client may read nothing of it before its request is sent.
-            let wire = Rc::clone(&self.wire);
-            let task = tokio::task::spawn_local(async move {
-                if poll_fn(|cx| wire.poll_upload(cx, &mut upload, &mut 0)).await.is_err() {
-                    wire.spoil();
-                }
-            });
+            let task = tokio::task::spawn_local(Rc::clone(&self.wire).finish_upload(upload));
             self.upload = Some(Uploading(task.abort_handle()));
         }
         Ok(response.map(Received::H1))

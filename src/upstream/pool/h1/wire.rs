@@ -38,6 +38,10 @@ pub(super) struct Wire {
     busy: Cell<bool>,
     /// It takes no other.
     spoilt: Cell<bool>,
+    /// Who reads an answer while its request is still being sent.
+    reader: RefCell<Option<Waker>>,
+    /// A request is still being sent while its answer is read.
+    uploading: Cell<bool>,
 }
 
 struct Stream {
@@ -145,7 +149,13 @@ impl Wire {
             read: FIRST_READ,
             output: Output::default(),
         };
-        Rc::new(Self { stream: RefCell::new(stream), busy: Cell::new(false), spoilt: Cell::new(false) })
+        Rc::new(Self {
+            stream: RefCell::new(stream),
+            busy: Cell::new(false),
+            spoilt: Cell::new(false),
+            reader: RefCell::default(),
+            uploading: Cell::new(false),
+        })
     }
 
     /// Whether it can take a request: the last one's answer has been read, and the endpoint has neither closed it nor
@@ -164,11 +174,6 @@ impl Wire {
     /// The answer has been read to its end.
     pub(super) fn answered(&self, keep_alive: bool) {
         self.busy.set(!keep_alive || !self.stream.borrow().input.is_empty());
-    }
-
-    /// Has the connection take no other request.
-    pub(super) fn spoil(&self) {
-        self.spoilt.set(true);
     }
 
     /// Lets go of the memory that it does not need until there is another request.
@@ -199,8 +204,13 @@ impl Wire {
         take: impl FnOnce(&mut BytesMut) -> T,
     ) -> Poll<io::Result<Option<T>>> {
         let stream = &mut *self.stream.borrow_mut();
-        if stream.input.is_empty() && !ready!(stream.poll_fill(cx))? {
-            return Poll::Ready(Ok(None));
+        if stream.input.is_empty() {
+            if self.uploading.get() {
+                *self.reader.borrow_mut() = Some(cx.waker().clone());
+            }
+            if !ready!(stream.poll_fill(cx))? {
+                return Poll::Ready(Ok(None));
+            }
         }
         Poll::Ready(Ok(Some(take(&mut stream.input))))
     }
@@ -227,6 +237,29 @@ impl Wire {
             ready!(next);
             if upload.has_ended() {
                 return Poll::Ready(Ok(()));
+            }
+        }
+    }
+
+    /// Sends the rest of a request while its answer is read.
+    pub(super) async fn finish_upload<B>(self: Rc<Self>, mut upload: Upload<B>)
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: Into<BodyError>,
+    {
+        self.uploading.set(true);
+        let sent = poll_fn(|cx| self.poll_upload(cx, &mut upload, &mut 0)).await;
+        self.uploading.set(false);
+        match sent {
+            Ok(()) => {}
+            // The endpoint needs no more of it to answer.
+            Err(Fault::Io(_)) => self.spoilt.set(true),
+            // It waits for what never comes, and so would who reads the answer.
+            Err(Fault::Body(_)) => {
+                self.stream.borrow_mut().transport = None;
+                if let Some(reader) = self.reader.borrow_mut().take() {
+                    reader.wake();
+                }
             }
         }
     }
