@@ -10,7 +10,7 @@ use http_body::{Body, Frame};
 
 use super::head::{Length, field};
 use super::wire::Output;
-use crate::upstream::pool::BodyError;
+use crate::upstream::pool::{BodyError, keep_trailers};
 
 /// Why a body was not sent.
 pub(super) enum Fault {
@@ -30,22 +30,6 @@ pub(super) struct Upload<B> {
     /// be surprised.
     announced: Vec<HeaderName>,
 }
-
-/// Fields that no trailer may have, whatever is announced (RFC 9110, section 6.5.1).
-const NEVER_LATE: [HeaderName; 12] = [
-    header::AUTHORIZATION,
-    header::CACHE_CONTROL,
-    header::CONTENT_ENCODING,
-    header::CONTENT_LENGTH,
-    header::CONTENT_RANGE,
-    header::CONTENT_TYPE,
-    header::HOST,
-    header::MAX_FORWARDS,
-    header::SET_COOKIE,
-    header::TE,
-    header::TRAILER,
-    header::TRANSFER_ENCODING,
-];
 
 enum State {
     /// So many bytes are to come.
@@ -103,7 +87,8 @@ where
         match frame.map(Frame::into_data) {
             Some(Ok(data)) => self.data(data, output)?,
             Some(Err(frame)) => {
-                if let (Ok(trailers), State::Chunks) = (frame.into_trailers(), &self.state) {
+                if let (Ok(mut trailers), State::Chunks) = (frame.into_trailers(), &self.state) {
+                    keep_trailers(&mut trailers);
                     last_chunk(&trailers, &self.announced, &mut output.head);
                     self.state = State::Ended;
                 }
@@ -157,7 +142,7 @@ fn announced(head: &HeaderMap) -> Vec<HeaderName> {
 fn last_chunk(trailers: &HeaderMap, announced: &[HeaderName], out: &mut Vec<u8>) {
     out.extend_from_slice(b"0\r\n");
     for (name, value) in trailers {
-        if announced.contains(name) && !NEVER_LATE.contains(name) {
+        if announced.contains(name) {
             field(out, name.as_str(), value.as_bytes());
         }
     }
