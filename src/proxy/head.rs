@@ -59,7 +59,7 @@ pub(super) fn count_fields(headers: &HeaderMap, most: usize) -> Result<(), Failu
     Ok(())
 }
 
-/// Refuses an answer whose end readers may see in different places: hyper has seen it in one (RFC 9112, section 6.3).
+/// Refuses an answer over HTTP/2 whose end readers of HTTP/1.1 may see in different places (RFC 9112, section 6.3).
 pub(super) fn judge_framing(headers: &HeaderMap) -> Result<(), &'static str> {
     let only = |name| {
         let mut values = headers.get_all(name).iter();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::harness::{Client, Gateway, selector, service_rule};
@@ -149,4 +150,21 @@ async fn a_backend_that_does_not_read_stalls_its_client() {
         asked("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1000000000\r\n\r\n").await;
     let sent = fill(&client.stream).await;
     assert_eq!(served.read_exactly(sent).await.len(), sent);
+}
+
+#[tokio::test]
+async fn an_upload_that_breaks_ends_an_answer_that_has_only_begun() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let gateway = Gateway::start(vec![selector(vec![service_rule("/", "s")])]).await;
+    gateway.endpoints("s", &[listener.local_addr().unwrap()]).await;
+    let mut client = gateway.connect().await;
+    client.write("POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n").await;
+    let (mut backend, _) = tokio::time::timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+    let mut head = [0; 1024];
+    tokio::time::timeout(PATIENCE, backend.read(&mut head)).await.unwrap().unwrap();
+    backend.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n").await.unwrap();
+    client.read_head().await;
+    drop(client);
+    let ended = tokio::time::timeout(PATIENCE, backend.read(&mut head)).await.expect("the backend waits for the rest");
+    assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
 }

@@ -118,8 +118,8 @@ impl Connections {
     /// Gives a connection back after an answer, to whoever waits for one, else to the list.
     pub(super) fn give_back(&self, mut link: Link, now_ms: u64, limits: &UpstreamLimits) {
         let lifetime_over = now_ms.saturating_sub(link.opened_ms) >= millis(limits.max_lifetime);
-        let is_sent = link.upload.take().is_none_or(|upload| upload.0.is_finished());
-        if self.retired.get() || !is_sent || lifetime_over || !link.wire.is_free() {
+        link.upload = None;
+        if self.retired.get() || lifetime_over || !link.wire.is_free() {
             return;
         }
         link.wire.rest();

@@ -36,11 +36,9 @@ pub(super) struct Wire {
     stream: RefCell<Stream>,
     /// A request is on it.
     busy: Cell<bool>,
-    /// It takes no other.
-    spoilt: Cell<bool>,
     /// Who reads an answer while its request is still being sent.
     reader: RefCell<Option<Waker>>,
-    /// A request is still being sent while its answer is read.
+    /// A request was not sent to its end before its answer came.
     uploading: Cell<bool>,
 }
 
@@ -152,16 +150,15 @@ impl Wire {
         Rc::new(Self {
             stream: RefCell::new(stream),
             busy: Cell::new(false),
-            spoilt: Cell::new(false),
             reader: RefCell::default(),
             uploading: Cell::new(false),
         })
     }
 
-    /// Whether it can take a request: the last one's answer has been read, and the endpoint has neither closed it nor
+    /// Whether it can take a request: the last one has been sent, its answer has been read, and the endpoint has neither closed it nor
     /// sent what nobody asked for.
     pub(super) fn is_free(&self) -> bool {
-        if self.busy.get() || self.spoilt.get() {
+        if self.busy.get() || self.uploading.get() {
             return false;
         }
         let stream = &mut *self.stream.borrow_mut();
@@ -216,12 +213,7 @@ impl Wire {
     }
 
     /// Writes what there is of `upload`, to its end.
-    pub(super) fn poll_upload<B>(
-        &self,
-        cx: &mut Context<'_>,
-        upload: &mut Upload<B>,
-        sent: &mut u64,
-    ) -> Poll<Result<(), Fault>>
+    fn poll_upload<B>(&self, cx: &mut Context<'_>, upload: &mut Upload<B>, sent: &mut u64) -> Poll<Result<(), Fault>>
     where
         B: Body<Data = Bytes> + Unpin,
         B::Error: Into<BodyError>,
@@ -247,13 +239,10 @@ impl Wire {
         B: Body<Data = Bytes> + Unpin,
         B::Error: Into<BodyError>,
     {
-        self.uploading.set(true);
-        let sent = poll_fn(|cx| self.poll_upload(cx, &mut upload, &mut 0)).await;
-        self.uploading.set(false);
-        match sent {
-            Ok(()) => {}
+        match poll_fn(|cx| self.poll_upload(cx, &mut upload, &mut 0)).await {
+            Ok(()) => self.uploading.set(false),
             // The endpoint needs no more of it to answer.
-            Err(Fault::Io(_)) => self.spoilt.set(true),
+            Err(Fault::Io(_)) => {}
             // It waits for what never comes, and so would who reads the answer.
             Err(Fault::Body(_)) => {
                 self.stream.borrow_mut().transport = None;
@@ -331,6 +320,7 @@ impl Wire {
         match outcome {
             Ok(Head { response, framing, keep_alive }) => {
                 let keep_alive = keep_alive && failed.is_none();
+                self.uploading.set(!is_sent);
                 let answer = Answer::new(Rc::clone(self), framing, keep_alive);
                 Ok((response.map(|()| answer), (!is_sent).then_some(upload)))
             }
