@@ -1,8 +1,21 @@
 //! What both sides of the proxy know of the bytes of HTTP/1.1 (RFC 9112).
 
+mod body;
 mod chunks;
+mod fields;
+mod input;
+mod output;
+mod sending;
 
+/// What ends a body before its end.
+pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
+
+pub use self::body::{Found, Reading};
 pub use self::chunks::{Chunks, Malformed, Part};
+pub use self::fields::{Persistence, announced, field, fields, framing, keep_trailers};
+pub use self::input::Input;
+pub use self::output::Output;
+pub use self::sending::{Fault, Length, Sending};
 
 /// RFC 9110, section 5.6.2.
 const TOKEN: [bool; 256] = {

@@ -28,7 +28,6 @@ pub mod proxy_protocol;
 mod query;
 mod quic;
 pub mod raw;
-mod screen;
 mod service;
 mod target;
 pub mod tls;
@@ -44,7 +43,6 @@ use std::sync::mpsc as std_mpsc;
 use std::time::{Duration, Instant};
 
 use http::HeaderValue;
-use hyper::server::conn::http1;
 use tokio::runtime::LocalOptions;
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
@@ -174,7 +172,6 @@ pub struct Worker {
     copies: Cell<usize>,
     /// Clients that are being turned away.
     goodbyes: Cell<usize>,
-    server: http1::Builder,
     /// Where bytes pass through on their way through a tunnel.
     scratch: RefCell<Box<[u8]>>,
     http2: h2::server::Builder,
@@ -204,7 +201,6 @@ impl Worker {
             mirrors: Pools::for_mirrors(index, seed),
             copies: Cell::new(0),
             goodbyes: Cell::new(0),
-            server: connection::h1::server(&shared.settings.limits),
             scratch: RefCell::new(vec![0; tunnel::BUFFER].into_boxed_slice()),
             http2: connection::h2::server(&shared.settings.limits),
             date: connection::Date::default(),

@@ -88,7 +88,7 @@ const LAYERS: [Layer; 27] = [
     layer("socket", &[]),
     layer("descriptors", &[]),
     layer("drill", &[]),
-    pure("http1", &[]),
+    layer("http1", &[]),
     pure("nearby", &[]),
     pure("ir", &[]),
     pure("api", &["nearby"]).kubernetes(),

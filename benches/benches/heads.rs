@@ -1,9 +1,11 @@
-//! What judging a head before hyper reads it costs, beside what hyper's own parser takes for the same head.
+//! What judging a head costs, and making a request of it, beside what another parser takes for the same head.
 #![allow(clippy::unwrap_used, reason = "a benchmark whose fixture is wrong may panic")]
 
 use std::hint::black_box;
 
+use bytes::Bytes;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use http::HeaderMap;
 use lockgate::proxy::raw::{Limits, Scan};
 
 const LIMITS: Limits = Limits { bytes: 32 << 10, fields: 100, target: 8 << 10 };
@@ -23,7 +25,20 @@ fn heads(criterion: &mut Criterion) {
         let mut group = criterion.benchmark_group(format!("heads/{name}"));
         group.throughput(Throughput::Bytes(head.len() as u64));
         group.bench_function("judged", |bencher| {
-            bencher.iter(|| Scan::default().advance(black_box(head.as_bytes()), &LIMITS).unwrap().unwrap());
+            let mut scan = Scan::default();
+            bencher.iter(|| {
+                scan.clear();
+                scan.advance(black_box(head.as_bytes()), &LIMITS).unwrap().unwrap()
+            });
+        });
+        group.bench_function("made a request", |bencher| {
+            let mut scan = Scan::default();
+            bencher.iter(|| {
+                scan.clear();
+                let bytes = black_box(head.as_bytes());
+                let end = scan.advance(bytes, &LIMITS).unwrap().unwrap().len;
+                scan.request(&Bytes::copy_from_slice(&bytes[..end]), HeaderMap::new()).unwrap()
+            });
         });
         group.bench_function("httparse", |bencher| {
             bencher.iter(|| {

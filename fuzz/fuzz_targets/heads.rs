@@ -1,10 +1,10 @@
-//! Heads of requests, judged before hyper reads them: what passes is read by hyper's parser, ends there too, and has the
-//! framing that its fields say; and it matters not in which pieces bytes come.
+//! Heads of requests: what passes is the same to another parser, ends there too, and has the framing that its fields say; and
+//! it matters not in which pieces bytes come.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use lockgate::http1::Chunks;
-use lockgate::proxy::raw::{Body, Limits, Scan};
+use lockgate::http1::{Chunks, Length};
+use lockgate::proxy::raw::{Limits, Scan};
 
 const LIMITS: Limits = Limits { bytes: 4096, fields: 32, target: 1024 };
 
@@ -21,13 +21,24 @@ fuzz_target!(|input: (u16, &[u8])| {
         let mut request = httparse::Request::new(&mut fields);
         let end = request.parse(bytes).expect("what passes can be read");
         assert_eq!(end, httparse::Status::Complete(head.len));
-        request.path.expect("a target").parse::<http::Uri>().expect("a URI");
+        let mut whole = Scan::default();
+        whole.advance(bytes, &LIMITS).expect("the same as before");
+        let read = whole.request(&bytes::Bytes::copy_from_slice(&bytes[..head.len]), http::HeaderMap::new());
+        let read = read.expect("what passes is a request");
+        assert_eq!(read.method().as_str(), request.method.expect("a method"));
+        assert_eq!(*read.uri(), request.path.expect("a target").parse::<http::Uri>().expect("a URI"));
+        assert_eq!(read.headers().len(), request.headers.len());
+        for field in request.headers.iter() {
+            let is_there = |value: &http::HeaderValue| value.as_bytes() == field.value;
+            assert!(read.headers().get_all(field.name).iter().any(is_there), "{}", field.name);
+        }
         let named = |name: &str| request.headers.iter().filter(|field| field.name.eq_ignore_ascii_case(name)).count();
         let framing = (named("content-length"), named("transfer-encoding"));
         let fits = match head.body {
-            Body::None => framing.1 == 0 && framing.0 <= 1,
-            Body::Length(length) => length > 0 && framing == (1, 0),
-            Body::Chunked => framing == (0, 1),
+            Length::None => framing.1 == 0 && framing.0 <= 1,
+            Length::Known(length) => length > 0 && framing == (1, 0),
+            Length::Chunked => framing == (0, 1),
+            Length::Close => false,
         };
         assert!(fits, "{head:?} of {framing:?}");
         assert!(!bytes[..head.len].contains(&0));

@@ -148,7 +148,7 @@ impl Desk {
             line.text(key, client.peer.scheme.as_bytes());
         }
         // What stands for a head that could not be read says nothing of it.
-        if !client.screened.is_refused() {
+        if client.fault.get().is_none() {
             self.head(&mut line, request);
         }
         drop(out);

@@ -231,6 +231,14 @@ impl ResponseBody {
         }
     }
 
+    /// The client gets nothing of it: its answer can have no body.
+    pub(super) fn skip(&mut self) {
+        if let Content::Full(bytes) = &mut self.content {
+            *bytes = None;
+        }
+        self.complete();
+    }
+
     /// Ends `exchange` with this body.
     pub(super) fn end(&mut self, exchange: Exchange) {
         self.exchange = Some(Box::new(exchange));

@@ -25,7 +25,7 @@ use super::headers::Peer;
 use super::io::Replayed;
 use super::passthrough;
 use super::proxy_protocol::{self, Missing, told};
-use super::screen::Screened;
+use super::raw::Fault;
 use super::tls::{self, Accepted, Secured};
 use super::tunnel::Tunnel;
 use super::watchdog::{Conn, Watched};
@@ -53,8 +53,8 @@ pub(super) struct Client {
     pub local: Local,
     /// What is known for its TLS, if the gateway ends that.
     pub secured: Option<Rc<Secured>>,
-    /// What is known of the heads that it sends in HTTP/1.1.
-    pub screened: Screened,
+    /// Why the request that is served is refused: it only stands in for a head of HTTP/1.1 that could not be read.
+    pub fault: Cell<Option<Fault>>,
     watched: Watched,
     held: RefCell<Option<RequestGuard>>,
     /// The gateway asked the client to leave: what it still sends must not become a reset.
@@ -75,7 +75,7 @@ impl Client {
             local,
             secured,
             watched,
-            screened: Screened::default(),
+            fault: Cell::default(),
             held: RefCell::default(),
             linger: Cell::new(false),
             tunnel: RefCell::default(),
@@ -90,7 +90,7 @@ impl Client {
             local: connection.local,
             secured: connection.secured.clone(),
             watched,
-            screened: Screened::default(),
+            fault: Cell::default(),
             held: RefCell::default(),
             linger: Cell::new(false),
             tunnel: RefCell::default(),
@@ -108,15 +108,13 @@ impl Client {
         self.connection.is_some()
     }
 
-    /// An answer has been handed over whole, or has broken off. After the last one of a connection the drain has to wait
-    /// until the connection has ended: its last bytes are still on their way.
+    /// An answer has been handed over whole, or has broken off. Its last bytes are still on their way, and the drain has to
+    /// wait for them: until they are written, and after the last answer of a connection until that has ended.
     pub(super) fn exchange_ended(&self, guard: Option<RequestGuard>, is_last: bool) {
         match &self.connection {
             None => {
                 self.conn().end_exchange();
-                if is_last {
-                    *self.held.borrow_mut() = guard;
-                }
+                *self.held.borrow_mut() = guard;
             }
             // The last bytes of a stream may wait for its client's window.
             Some(connection) => {
@@ -124,6 +122,11 @@ impl Client {
                 *holder.held.borrow_mut() = guard;
             }
         }
+    }
+
+    /// The last bytes of an answer are written.
+    fn release(&self) {
+        self.held.take();
     }
 
     /// What a backend is told of it in front of its bytes.

@@ -11,7 +11,7 @@ use http::HeaderMap;
 use http::header;
 use http_body::{Body, Frame, SizeHint};
 
-use super::connection::h3;
+use super::connection::{h1, h3};
 use crate::telemetry::metrics::Refusal;
 use crate::upstream::pool::{BodyError, H2Body};
 
@@ -20,7 +20,7 @@ pub(super) enum Incoming {
     /// There is none.
     None,
     /// Over HTTP/1.1.
-    H1(hyper::body::Incoming),
+    H1(h1::Body),
     /// On a stream of HTTP/2.
     H2(Box<Stream<H2Body>>),
     /// On a stream of HTTP/3.
@@ -87,12 +87,6 @@ impl<B> Stream<B> {
     }
 }
 
-impl From<hyper::body::Incoming> for Incoming {
-    fn from(body: hyper::body::Incoming) -> Self {
-        Self::H1(body)
-    }
-}
-
 /// Why a body ended early.
 #[derive(Debug)]
 pub(super) struct Broken {
@@ -100,21 +94,6 @@ pub(super) struct Broken {
     pub reason: Refusal,
     /// What happened.
     pub error: BodyError,
-}
-
-impl From<hyper::Error> for Broken {
-    fn from(error: hyper::Error) -> Self {
-        use std::io::{
-            Error,
-            ErrorKind::{InvalidData, InvalidInput},
-        };
-        let cause = std::error::Error::source(&error).and_then(|cause| cause.downcast_ref::<Error>());
-        let reason = match cause.map(Error::kind) {
-            Some(InvalidInput | InvalidData) => Refusal::BadRequest,
-            _ => Refusal::ClientGone,
-        };
-        Self { reason, error: error.into() }
-    }
 }
 
 impl From<h2::Error> for Broken {
@@ -133,7 +112,7 @@ impl Body for Incoming {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         match self.get_mut() {
             Self::None => Poll::Ready(None),
-            Self::H1(body) => Pin::new(body).poll_frame(cx).map_err(Into::into),
+            Self::H1(body) => Pin::new(body).poll_frame(cx),
             Self::H2(stream) => {
                 stream.begin();
                 Pin::new(&mut stream.body).poll_frame(cx).map_err(Into::into)

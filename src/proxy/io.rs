@@ -34,13 +34,7 @@ impl<S> ClientIo<S> {
         Self { stream, conn }
     }
 
-    /// The stream.
-    pub(super) fn into_inner(self) -> S {
-        self.stream
-    }
-
     fn note_written(&self, result: &Poll<io::Result<usize>>) {
-        self.conn.set_unflushed(true);
         if let Poll::Ready(Ok(bytes @ 1..)) = result {
             self.conn.wrote(*bytes);
         }
@@ -71,11 +65,6 @@ pub(super) struct Replayed<S> {
 }
 
 impl<S> Replayed<S> {
-    /// The stream, and what of the first bytes nobody has taken.
-    pub(super) fn into_parts(self) -> (S, Bytes) {
-        (self.stream, self.first)
-    }
-
     /// Gives `first` to who reads, then what comes on `stream`.
     pub(super) fn new(first: Bytes, stream: S) -> Self {
         Self { first, stream }
@@ -130,11 +119,7 @@ impl<S: Stream> AsyncWrite for ClientIo<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let result = Pin::new(&mut self.stream).poll_flush(cx);
-        if let Poll::Ready(Ok(())) = result {
-            self.conn.set_unflushed(false);
-        }
-        result
+        Pin::new(&mut self.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -1,19 +1,20 @@
-//! The bytes of a request's head, judged before hyper reads them (RFC 9112, sections 2 to 6).
+//! The head of a request as bytes: judged, and made a request (RFC 9112, sections 2 to 6).
 //!
-//! hyper reads leniently in places, and its requests do not show it: it drops one of two framing fields, folds
-//! repeated ones, takes a bare LF for a line's end, cuts fragments off. Where readers may differ on what was sent,
-//! nobody can say afterwards where a message ends. Here such heads are refused, and so is everything that hyper would
-//! not read at all: what passes is read by hyper in the one way that there is.
+//! Where readers may differ on what was sent, nobody can say afterwards where a message ends. Such heads are refused: with
+//! framing fields that are repeated or contradict each other, with a bare LF as a line's end, folded, with a fragment in
+//! the target. What passes can be read in one way.
 
-use http::Uri;
+use bytes::Bytes;
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+use http::{Method, Request, Uri, Version};
 use memchr::memchr;
 
-use crate::http1::{Malformed, is_control, is_token};
+use crate::http1::{Length, Persistence, is_control, is_token};
 use crate::telemetry::metrics::Refusal;
 
-/// The longest target that hyper reads.
+/// The longest target that a [`Uri`] can be.
 const LONGEST_TARGET: usize = 65_534;
-/// The longest field name that hyper reads, or less.
+/// The longest name that a field can have.
 const LONGEST_NAME: usize = 32_768;
 /// More than method and version take in the line of a request that is sensible.
 const AROUND_TARGET: usize = 64;
@@ -29,26 +30,21 @@ pub struct Limits {
     pub target: usize,
 }
 
-/// What follows a head (RFC 9112, section 6.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Body {
-    /// The next message.
-    None,
-    /// So many bytes; not zero.
-    Length(u64),
-    /// Chunks.
-    Chunked,
-}
-
 /// A head that has come whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// Its bytes, with the empty line.
     pub len: usize,
-    /// What follows it.
-    pub body: Body,
-    /// What comes after the message may be something else than another one.
-    pub may_switch: bool,
+    /// The version that its client speaks.
+    pub version: Version,
+    /// Where its body ends.
+    pub body: Length,
+    /// Whether the client expects another message to be possible after it.
+    pub keep_alive: bool,
+    /// Whether the client keeps the body back until it is told to go on (RFC 9110, section 10.1.1).
+    pub expects: bool,
+    /// Whether the client takes trailers (RFC 9110, section 10.1.4).
+    pub takes_trailers: bool,
 }
 
 /// Why a head is refused.
@@ -61,14 +57,8 @@ pub struct Fault {
 }
 
 impl Fault {
-    fn bad(detail: &'static str) -> Self {
+    const fn bad(detail: &'static str) -> Self {
         Self { reason: Refusal::BadRequest, detail }
-    }
-}
-
-impl From<Malformed> for Fault {
-    fn from(Malformed(detail): Malformed) -> Self {
-        Self::bad(detail)
     }
 }
 
@@ -80,18 +70,33 @@ pub struct Scan {
     /// Up to where there is no line's end.
     seen: usize,
     lines: usize,
-    fields: usize,
-    version: Option<Version>,
+    fields: Vec<Field>,
+    line_of_request: Option<RequestLine>,
     is_chunked: bool,
-    may_switch: bool,
     length: Option<u64>,
+    persistence: Persistence,
+    expects: bool,
+    takes_trailers: bool,
 }
 
-/// Of the request, once its line has been read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Version {
-    Http10,
-    Http11,
+/// Where the parts of the first line lie.
+#[derive(Clone, Copy, Debug)]
+struct RequestLine {
+    start: usize,
+    /// The method's end.
+    method: usize,
+    /// The target's end.
+    target: usize,
+    version: Version,
+}
+
+/// Where the parts of a field lie.
+#[derive(Clone, Copy, Debug)]
+struct Field {
+    start: usize,
+    /// The name's end.
+    name: usize,
+    end: usize,
 }
 
 impl Scan {
@@ -113,15 +118,12 @@ impl Scan {
             let Some((b'\r', line)) = bytes[start..end].split_last() else {
                 return Err(Fault::bad("a line ends without CR"));
             };
-            if self.version.is_none() {
+            match self.line_of_request {
                 // Some clients send a line's end behind a body (RFC 9112, section 2.2).
-                if !line.is_empty() {
-                    self.request_line(line, limits)?;
-                }
-            } else if line.is_empty() {
-                return self.end(&bytes[..self.line]).map(Some);
-            } else {
-                self.field(line, limits)?;
+                None if line.is_empty() => {}
+                None => self.request_line(start, line, limits)?,
+                Some(first) if line.is_empty() => return self.end(&bytes[..self.line], first.version).map(Some),
+                Some(first) => self.field(start, line, first.version, limits)?,
             }
         }
         self.seen = bytes.len();
@@ -131,7 +133,7 @@ impl Scan {
 
     /// What is wrong already with a line that has not ended.
     fn unfinished(&self, line: &[u8], bytes: usize, limits: &Limits) -> Result<(), Fault> {
-        if self.version.is_none() {
+        if self.line_of_request.is_none() {
             if line.first().is_some_and(|&byte| byte != b'\r' && !is_token(byte)) {
                 return Err(Fault::bad("the method is no token"));
             }
@@ -142,7 +144,7 @@ impl Scan {
         if bytes >= limits.bytes { Err(too_large()) } else { Ok(()) }
     }
 
-    fn request_line(&mut self, line: &[u8], limits: &Limits) -> Result<(), Fault> {
+    fn request_line(&mut self, start: usize, line: &[u8], limits: &Limits) -> Result<(), Fault> {
         if line.len() > limits.target.saturating_add(AROUND_TARGET) {
             return Err(too_long());
         }
@@ -155,20 +157,20 @@ impl Scan {
         if target.len() > limits.target.min(LONGEST_TARGET) {
             return Err(too_long());
         }
-        self.version = Some(match version {
-            b" HTTP/1.1" => Version::Http11,
-            b" HTTP/1.0" => Version::Http10,
+        let version = match version {
+            b" HTTP/1.1" => Version::HTTP_11,
+            b" HTTP/1.0" => Version::HTTP_10,
             _ => return Err(Fault::bad("the version is neither HTTP/1.1 nor HTTP/1.0")),
-        });
+        };
         judge_target(target)?;
-        self.may_switch = method == b"CONNECT";
+        let method = start + method.len();
+        self.line_of_request = Some(RequestLine { start, method, target: method + 1 + target.len(), version });
         Ok(())
     }
 
-    fn field(&mut self, line: &[u8], limits: &Limits) -> Result<(), Fault> {
-        self.fields += 1;
+    fn field(&mut self, start: usize, line: &[u8], version: Version, limits: &Limits) -> Result<(), Fault> {
         let name = token(line);
-        if self.fields > limits.fields || name.len() > LONGEST_NAME {
+        if self.fields.len() >= limits.fields || name.len() > LONGEST_NAME {
             return Err(too_large());
         }
         if name.is_empty() || line.get(name.len()) != Some(&b':') {
@@ -177,11 +179,16 @@ impl Scan {
                 _ => "a field has no name, or something between name and colon",
             }));
         }
+        self.fields.push(Field { start, name: start + name.len(), end: start + line.len() });
         let value = &line[name.len() + 1..];
         match name.len() {
-            7 if name.eq_ignore_ascii_case(b"upgrade") => self.may_switch = true,
+            2 if name.eq_ignore_ascii_case(b"te") => self.takes_trailers |= has_trailers(value),
+            6 if name.eq_ignore_ascii_case(b"expect") => {
+                self.expects |= version == Version::HTTP_11 && trim(value).eq_ignore_ascii_case(b"100-continue");
+            }
+            10 if name.eq_ignore_ascii_case(b"connection") => self.persistence.note(value),
             14 if name.eq_ignore_ascii_case(b"content-length") => self.content_length(trim(value))?,
-            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => self.transfer_encoding(trim(value))?,
+            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => self.transfer_encoding(trim(value), version)?,
             _ => {}
         }
         Ok(())
@@ -198,8 +205,8 @@ impl Scan {
         Ok(())
     }
 
-    fn transfer_encoding(&mut self, value: &[u8]) -> Result<(), Fault> {
-        if self.version == Some(Version::Http10) {
+    fn transfer_encoding(&mut self, value: &[u8], version: Version) -> Result<(), Fault> {
+        if version == Version::HTTP_10 {
             return Err(Fault::bad("HTTP/1.0 has no Transfer-Encoding"));
         }
         if self.is_chunked {
@@ -217,20 +224,56 @@ impl Scan {
         Err(Fault::bad("Transfer-Encoding does not end in one chunked"))
     }
 
-    fn end(&self, head: &[u8]) -> Result<Head, Fault> {
+    fn end(&self, head: &[u8], version: Version) -> Result<Head, Fault> {
         // Those that are there belong to line ends, or there is one too many.
         if controls(head) != 2 * self.lines {
             return Err(Fault::bad("there is a control character"));
         }
         let body = match (self.is_chunked, self.length) {
             (true, Some(_)) => return Err(Fault::bad("there are both Transfer-Encoding and Content-Length")),
-            (true, None) => Body::Chunked,
-            (false, None | Some(0)) => Body::None,
-            (false, Some(length)) => Body::Length(length),
+            (true, None) => Length::Chunked,
+            (false, None | Some(0)) => Length::None,
+            (false, Some(length)) => Length::Known(length),
         };
-        Ok(Head { len: head.len(), body, may_switch: self.may_switch })
+        Ok(Head {
+            len: head.len(),
+            version,
+            body,
+            keep_alive: self.persistence.lasts(version),
+            expects: self.expects && body != Length::None,
+            takes_trailers: self.takes_trailers,
+        })
+    }
+
+    /// Makes a head that has passed a request, with `fields`, which are empty, to put its own in.
+    pub fn request(&self, head: &Bytes, mut fields: HeaderMap) -> Result<Request<()>, Fault> {
+        let unread = Fault::bad("the head cannot be read");
+        let line = self.line_of_request.ok_or(unread)?;
+        fields.reserve(self.fields.len() + ADDED);
+        for field in &self.fields {
+            let name = HeaderName::from_bytes(&head[field.start..field.name]).map_err(|_| unread)?;
+            let value = trim(&head[field.name + 1..field.end]);
+            let value = HeaderValue::from_maybe_shared(head.slice_ref(value)).map_err(|_| unread)?;
+            fields.try_append(name, value).map_err(|_| too_large())?;
+        }
+        let mut request = Request::new(());
+        *request.method_mut() = Method::from_bytes(&head[line.start..line.method]).map_err(|_| unread)?;
+        *request.uri_mut() = Uri::from_maybe_shared(head.slice(line.method + 1..line.target)).map_err(|_| unread)?;
+        *request.version_mut() = line.version;
+        *request.headers_mut() = fields;
+        Ok(request)
+    }
+
+    /// Makes it ready for the next head.
+    pub fn clear(&mut self) {
+        let mut fields = std::mem::take(&mut self.fields);
+        fields.clear();
+        *self = Self { fields, ..Self::default() };
     }
 }
+
+/// Fields that are put into a head on its way to a backend.
+const ADDED: usize = 8;
 
 fn too_large() -> Fault {
     Fault { reason: Refusal::HeadersTooLarge, detail: "the head is too large" }
@@ -258,11 +301,16 @@ fn judge_target(target: &[u8]) -> Result<(), Fault> {
     if target.contains(&b'#') {
         return Err(Fault::bad("there is a fragment in the target"));
     }
-    // Its own reader has the last word, or hyper would answer by itself.
+    // Its own reader has the last word.
     match Uri::try_from(target) {
         Ok(_) => Ok(()),
         Err(_) => Err(Fault::bad("the target is no URI")),
     }
+}
+
+/// Whether a list has the entry `trailers`, whatever its weight.
+fn has_trailers(list: &[u8]) -> bool {
+    list.split(|&byte| byte == b',').any(|entry| token(trim(entry)).eq_ignore_ascii_case(b"trailers"))
 }
 
 /// The token that a line begins with.

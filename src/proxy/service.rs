@@ -8,7 +8,6 @@ use bytes::Bytes;
 use http::header::{self, HeaderValue};
 use http::{Request, Response, StatusCode, Version};
 use hyper::body::Body as _;
-use hyper::upgrade::OnUpgrade;
 
 use super::Worker;
 use super::body::ResponseBody;
@@ -96,7 +95,7 @@ async fn answer(
     id: &HeaderValue,
     (exchange, grant): (&mut Exchange, &mut Option<Grant>),
 ) -> Result<Response<ResponseBody>, Failure> {
-    if let Some(fault) = client.screened.fault() {
+    if let Some(fault) = client.fault.take() {
         return Err(Failure::because(fault.reason, fault.detail));
     }
     if !worker.shared.lifecycle.phase().serves() {
@@ -168,9 +167,7 @@ async fn answer(
             exchange.hold(admission::gateway(worker, exchange.deadline()).await?);
             let backend = backends.get(index);
             let extended = parts.extensions.remove::<Extended>();
-            // hyper marks the requests that have `Upgrade`, so that the others cost no look into their head.
-            let is_marked = parts.extensions.remove::<OnUpgrade>().is_some();
-            let wanted = wanted(worker, (&parts, extended, is_marked), rule, cluster)?;
+            let wanted = wanted(worker, &parts, extended, rule, cluster)?;
             if let Some(uri) = filters::rewritten(rule, &target, &parts.uri)? {
                 parts.uri = uri;
             }
@@ -227,7 +224,7 @@ fn judge_head(worker: &Worker, parts: &mut http::request::Parts) -> Result<Strin
             worker.metrics.fields_dropped(dropped);
         }
     }
-    // hyper answers 100 when the backend begins to take the body; the backend must not do it too.
+    // The client is answered 100 when the backend begins to take the body; the backend must not do it too.
     parts.headers.remove(header::EXPECT);
     // RFC 9112, section 3.2.2: the authority of an absolute target replaces Host.
     if parts.uri.authority().is_some() {
@@ -241,7 +238,8 @@ fn judge_head(worker: &Worker, parts: &mut http::request::Parts) -> Result<Strin
 /// is none.
 fn wanted(
     worker: &Worker,
-    (parts, extended, is_marked): (&http::request::Parts, Option<Extended>, bool),
+    parts: &http::request::Parts,
+    extended: Option<Extended>,
     rule: &ir::Rule,
     cluster: &Cluster,
 ) -> Result<Option<Wanted>, Failure> {
@@ -253,7 +251,8 @@ fn wanted(
         let refused = || Failure::because(Refusal::NotImplemented, "the rule or its backend has no such tunnel");
         return wanted.ok_or_else(refused).map(Some);
     }
-    Ok(if is_marked && is_http1 { Asked::read(parts, allowed).wanted() } else { None })
+    let may_ask = is_http1 && parts.headers.contains_key(header::UPGRADE);
+    Ok(if may_ask { Asked::read(parts, allowed).wanted() } else { None })
 }
 
 /// Bytes that a request's body may have: the rule's limit, else the gateway's.

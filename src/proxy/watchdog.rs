@@ -73,8 +73,6 @@ pub(super) struct Conn {
     warm: Cell<bool>,
     /// To give up what it needs for the next request.
     to_park: Cell<bool>,
-    /// Written bytes may be on their way to the socket.
-    unflushed: Cell<bool>,
     shared: Rc<Shared>,
 }
 
@@ -165,7 +163,6 @@ impl Watchdog {
             leaves_at_ms: Cell::new(u64::MAX),
             warm: Cell::new(false),
             to_park: Cell::new(false),
-            unflushed: Cell::new(false),
             shared: Rc::clone(&self.shared),
         });
         let key = conns.insert(Rc::clone(&conn));
@@ -367,14 +364,9 @@ impl Conn {
         self.to_park.set(warm.get() > MOST_WARM);
     }
 
-    /// Notes that written bytes may be, or are no longer, on their way to the socket.
-    pub(super) fn set_unflushed(&self, unflushed: bool) {
-        self.unflushed.set(unflushed);
-    }
-
-    /// Whether it has been idle for long, or among many, and has nothing left to write.
+    /// Whether it has been idle for long, or among many.
     pub(super) fn is_to_park(&self) -> bool {
-        self.to_park.get() && self.stage.get() == Stage::Idle && !self.unflushed.get()
+        self.to_park.get() && self.stage.get() == Stage::Idle
     }
 
     /// It is not ready for the next request at once.

@@ -26,19 +26,16 @@ use http::request::Parts;
 use http_body::Body;
 
 use self::account::{Account, Purpose};
-pub use self::h2::{H2Body, keep_trailers};
+pub use self::h2::H2Body;
 pub use self::received::Received;
 pub use self::switched::Switched;
 use super::balance::{Random, choose};
 use super::{Cluster, Endpoint, Endpoints};
+pub use crate::http1::BodyError;
 use crate::ir::{ClusterId, LoadBalancing, Protocol, UpstreamLimits};
 
 /// Bytes that an answer's head may take.
 const MAX_RESPONSE_HEAD: usize = 64 << 10;
-
-/// What ends a body before its end, or an attempt before its answer. hyper then cuts the client's connection, so that
-/// nobody takes a part for the whole.
-pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Every pool of one worker. `B` is the body of the requests sent.
 pub struct Pools<B> {

@@ -7,7 +7,7 @@ use http::HeaderValue;
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimePrinter;
 
-/// The present second as a `Date` field (RFC 9110, section 6.6.1), written once a second. hyper has its own for HTTP/1.1.
+/// The present second as a `Date` field (RFC 9110, section 6.6.1), written once a second.
 #[derive(Debug, Default)]
 pub(in crate::proxy) struct Date(RefCell<Option<(u64, HeaderValue)>>);
 

@@ -86,7 +86,7 @@ fn has_space_around(value: &HeaderValue) -> bool {
     is_space(bytes.first()) || is_space(bytes.last())
 }
 
-/// Completes the head of an answer with `length` bytes, where that is known: as hyper does in HTTP/1.1.
+/// Completes the head of an answer with `length` bytes, where that is known.
 pub(super) fn complete(head: &mut response::Parts, length: Option<u64>, date: Option<HeaderValue>) {
     let may_have_body = !matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     if let Some(length @ 1..) = length.filter(|_| may_have_body)

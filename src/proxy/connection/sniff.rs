@@ -53,7 +53,7 @@ pub(super) async fn next<S: Stream>(stream: &mut S, conn: &Conn) -> Option<Bytes
 }
 
 /// What `taken` makes of the next bytes; of none at the end.
-fn poll_some<S: Stream, T>(
+pub(super) fn poll_some<S: Stream, T>(
     stream: &mut S,
     conn: &Conn,
     cx: &mut Context<'_>,
@@ -63,8 +63,9 @@ fn poll_some<S: Stream, T>(
     let mut space = [const { MaybeUninit::<u8>::uninit() }; FIRST_READ];
     let mut buf = ReadBuf::uninit(&mut space);
     ready!(Pin::new(stream).poll_read(cx, &mut buf))?;
-    if !buf.filled().is_empty() {
-        conn.touch();
+    match buf.filled().len() {
+        0 => {}
+        read => conn.read(read),
     }
     Poll::Ready(Ok(taken(buf.filled())))
 }

@@ -20,18 +20,55 @@ fn refused(text: &str) -> Refusal {
 #[test]
 fn a_head_ends_at_its_empty_line() {
     let text = "GET / HTTP/1.1\r\nhost: a\r\n\r\nGET /next";
-    assert_eq!(head(text), Head { len: 27, body: Body::None, may_switch: false });
+    let (version, body) = (Version::HTTP_11, Length::None);
+    let expected = Head { len: 27, version, body, keep_alive: true, expects: false, takes_trailers: false };
+    assert_eq!(head(text), expected);
     assert_eq!(scan(&text.as_bytes()[..26]), Ok(None));
 }
 
 #[test]
 fn what_follows_a_head_is_known_from_it() {
     let body = |fields: &str| head(&format!("POST / HTTP/1.1\r\n{fields}\r\n")).body;
-    assert_eq!(body("Content-Length: 0\r\n"), Body::None);
-    assert_eq!(body("content-length:\t5 \r\n"), Body::Length(5));
-    assert_eq!(body("TRANSFER-ENCODING: Chunked\r\n"), Body::Chunked);
-    assert!(head("GET / HTTP/1.1\r\nUpgrade: x\r\n\r\n").may_switch);
-    assert!(head("CONNECT a:1 HTTP/1.1\r\n\r\n").may_switch);
+    assert_eq!(body("Content-Length: 0\r\n"), Length::None);
+    assert_eq!(body("content-length:\t5 \r\n"), Length::Known(5));
+    assert_eq!(body("TRANSFER-ENCODING: Chunked\r\n"), Length::Chunked);
+}
+
+#[test]
+fn a_head_says_what_its_client_expects() {
+    let said = |version: &str, fields: &str| {
+        let head = head(&format!("PUT / {version}\r\ncontent-length: 1\r\n{fields}\r\n"));
+        (head.keep_alive, head.expects, head.takes_trailers)
+    };
+    for (version, fields, expected) in [
+        ("HTTP/1.1", "", (true, false, false)),
+        ("HTTP/1.0", "", (false, false, false)),
+        ("HTTP/1.0", "Connection: Keep-Alive\r\n", (true, false, false)),
+        ("HTTP/1.1", "connection: x\r\nconnection: te, close\r\n", (false, false, false)),
+        ("HTTP/1.1", "Expect: 100-Continue \r\nTE: gzip;q=0.5, trailers;q=1\r\n", (true, true, true)),
+        ("HTTP/1.0", "expect: 100-continue\r\nte: gzip\r\n", (false, false, false)),
+    ] {
+        assert_eq!(said(version, fields), expected, "{version} {fields:?}");
+    }
+    assert!(!head("GET / HTTP/1.1\r\nexpect: 100-continue\r\n\r\n").expects, "there is nothing to wait for");
+}
+
+#[test]
+fn a_head_becomes_the_request_that_it_is() {
+    let text = b"\r\nPOST http://a/b?c HTTP/1.0\r\nHost:a\r\nx: \t\r\nX:  1 2\t\r\ncontent-length: 0\r\n\r\nmore";
+    let mut scan = Scan::default();
+    assert_eq!(scan.advance(&text[..40], &LIMITS), Ok(None));
+    let head = scan.advance(text, &LIMITS).unwrap().unwrap();
+    let request = scan.request(&Bytes::copy_from_slice(&text[..head.len]), HeaderMap::new()).unwrap();
+    assert_eq!((request.method(), request.version()), (&Method::POST, Version::HTTP_10));
+    assert_eq!(request.uri(), "http://a/b?c");
+    let fields: Vec<_> = request.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
+    assert_eq!(fields, [("host", &b"a"[..]), ("x", b""), ("x", b"1 2"), ("content-length", b"0")]);
+    scan.clear();
+    assert_eq!(scan.advance(b"GET / HTTP/1.1\r\n\r\n", &LIMITS).unwrap().unwrap().body, Length::None);
+    assert!(
+        scan.request(&Bytes::from_static(b"GET / HTTP/1.1\r\n\r\n"), HeaderMap::new()).unwrap().headers().is_empty()
+    );
 }
 
 #[test]
@@ -152,5 +189,24 @@ proptest! {
         // Of two things that are wrong, the one that has come already is told.
         let of = |result: Result<Option<Head>, Fault>| result.map_err(|_| ());
         prop_assert_eq!(of(result), of(whole));
+    }
+
+    #[test]
+    fn what_passes_is_what_another_reader_makes_of_it(bytes in pieces()) {
+        let mut scan = Scan::default();
+        if let Ok(Some(head)) = scan.advance(&bytes, &LIMITS) {
+            let mut fields = [httparse::EMPTY_HEADER; 16];
+            let mut other = httparse::Request::new(&mut fields);
+            prop_assert_eq!(other.parse(&bytes), Ok(httparse::Status::Complete(head.len)));
+            let request = scan.request(&Bytes::copy_from_slice(&bytes[..head.len]), HeaderMap::new()).unwrap();
+            prop_assert_eq!(request.method().as_str(), other.method.unwrap());
+            prop_assert_eq!(request.version() == Version::HTTP_11, other.version == Some(1));
+            prop_assert_eq!(request.uri(), &other.path.unwrap().parse::<Uri>().unwrap());
+            let mut expected = HeaderMap::new();
+            for field in other.headers {
+                expected.append(HeaderName::try_from(field.name).unwrap(), HeaderValue::from_bytes(field.value).unwrap());
+            }
+            prop_assert_eq!(request.headers(), &expected);
+        }
     }
 }

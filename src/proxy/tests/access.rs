@@ -145,9 +145,11 @@ async fn text_is_told_field_by_field() {
         settings.access_log.request_headers = vec!["x-a".to_owned()];
     })
     .await;
+    // One connection: each worker writes its own lines in order.
+    let mut client = gateway.connect().await;
     // The worst that can be said in a field.
-    gateway.send("GET /x?a=1 HTTP/1.1\r\nhost: a\r\nuser-agent: a\" status=500\t\u{85}\r\nx-a: \tb\r\n\r\n").await;
-    gateway.send("GET /y HTTP/1.1\r\nhost: a\r\nuser-agent: curl/8\r\n\r\n").await;
+    client.exchange("GET /x?a=1 HTTP/1.1\r\nhost: a\r\nuser-agent: a\" status=500\t\u{85}\r\nx-a: \tb\r\n\r\n").await;
+    client.exchange("GET /y HTTP/1.1\r\nhost: a\r\nuser-agent: curl/8\r\n\r\n").await;
     let expected = [
         r#"method=GET path=/x query="a=1" user_agent="a\" status=500\t\u{85}" request_headers.x-a=b status=200"#,
         "method=GET path=/y user_agent=curl/8 status=200",

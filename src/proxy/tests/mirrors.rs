@@ -97,7 +97,8 @@ async fn a_mirror_in_trouble_is_not_felt() {
         assert!(client.exchange(&get("/")).await.starts_with("HTTP/1.1 200 "));
     }
     assert_eq!(origin.requests().len(), 240);
-    assert_eq!(gateway.lifecycle().in_flight(), 0, "copies hold no drain");
+    // The last answer may have come before the gateway knows that it is written; copies hold no drain.
+    gateway.wait_for(|gateway| gateway.lifecycle().in_flight() == 0).await;
     assert!(counted(&gateway, "overloaded") > 0, "{}", gateway.metrics());
 }
 

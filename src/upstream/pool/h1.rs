@@ -2,7 +2,6 @@
 
 mod answer;
 mod head;
-mod upload;
 mod wire;
 
 use std::cell::{Cell, RefCell};

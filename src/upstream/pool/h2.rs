@@ -22,7 +22,6 @@ use http::uri::Scheme;
 use tokio::sync::oneshot;
 
 use self::connect::Terms;
-pub use self::message::keep_trailers;
 pub use self::stream::H2Body;
 pub(super) use self::stream::Link;
 use super::AcquireError;

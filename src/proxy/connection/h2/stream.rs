@@ -14,6 +14,7 @@ use http_body::Body as _;
 use super::super::{Client, message};
 use super::duplex::Duplex;
 use super::{Open, PROTOCOL, Shared};
+use crate::http1::keep_trailers;
 use crate::proxy::body::ResponseBody;
 use crate::proxy::incoming::{Expectation, Incoming};
 use crate::proxy::service;
@@ -21,7 +22,6 @@ use crate::proxy::tunnel::Tunnel;
 use crate::proxy::upgrade;
 use crate::proxy::watchdog::Conn;
 use crate::telemetry::metrics::Refusal;
-use crate::upstream::pool::keep_trailers;
 
 /// Serves a request to the end of its stream.
 pub(super) async fn serve(open: Open, mut request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {

@@ -17,12 +17,12 @@ use super::body::Body;
 use super::frames::Fault;
 use super::transport::{Both, Ends, Sender, Transport};
 use super::{Open, PROTOCOL, Shared};
+use crate::http1::keep_trailers;
 use crate::proxy::body::ResponseBody;
 use crate::proxy::incoming::{Expectation, Incoming};
 use crate::proxy::service;
 use crate::proxy::watchdog::Conn;
 use crate::telemetry::metrics::Refusal;
-use crate::upstream::pool::keep_trailers;
 
 /// Bytes that are given to the connection at a time: each piece that it takes shows that the client still reads.
 const PIECE: usize = 16 << 10;

@@ -5,13 +5,11 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf as _, Bytes, BytesMut};
-use http::HeaderMap;
+use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-use super::head::{Framing, parse_trailers};
 use super::wire::Wire;
-use crate::http1::{Chunks, Part};
+use crate::http1::{Found, Length, Reading};
 use crate::upstream::pool::MAX_RESPONSE_HEAD;
 
 /// A body.
@@ -22,34 +20,11 @@ pub struct Answer {
     broken: Option<io::Error>,
 }
 
-enum Reading {
-    Length(u64),
-    /// Chunks, and what has come of the trailer.
-    Chunks(Chunks, Vec<u8>),
-    /// To the end of the connection.
-    Close,
-    Ended,
-}
-
-/// What a look at the bytes that have come has found.
-enum Found {
-    Data(Bytes),
-    Trailers(HeaderMap),
-    /// Nothing yet.
-    More,
-}
-
 impl Answer {
     /// The body behind a head that has been read.
-    pub(super) fn new(wire: Rc<Wire>, framing: Framing, keep_alive: bool) -> Self {
-        let reading = match framing {
-            Framing::Length(0) => Reading::Ended,
-            Framing::Length(length) => Reading::Length(length),
-            Framing::Chunked => Reading::Chunks(Chunks::default(), Vec::new()),
-            Framing::Close => Reading::Close,
-        };
+    pub(super) fn new(wire: Rc<Wire>, length: Length, keep_alive: bool) -> Self {
         let mut answer = Self { wire, reading: Reading::Ended, keep_alive, broken: None };
-        answer.go_on(reading);
+        answer.go_on(Reading::new(length, MAX_RESPONSE_HEAD));
         answer
     }
 
@@ -59,53 +34,6 @@ impl Answer {
             self.wire.answered(self.keep_alive);
         }
     }
-}
-
-impl Reading {
-    fn take(&mut self, input: &mut BytesMut) -> io::Result<Found> {
-        let (chunks, trailer) = match self {
-            Self::Length(left) => {
-                let len = usize::try_from(*left).unwrap_or(usize::MAX).min(input.len());
-                *left -= len as u64;
-                return Ok(Found::Data(input.split_to(len).freeze()));
-            }
-            Self::Close | Self::Ended => return Ok(Found::Data(input.split().freeze())),
-            Self::Chunks(chunks, trailer) => (chunks, trailer),
-        };
-        while !input.is_empty() && !chunks.has_ended() {
-            match chunks.next(input).map_err(|malformed| invalid(malformed.0))? {
-                Part::Framing(len) => input.advance(len),
-                Part::Data(len) => return Ok(Found::Data(input.split_to(len).freeze())),
-                Part::Trailers(len) => {
-                    trailer.extend_from_slice(&input.split_to(len));
-                    if trailer.len() > MAX_RESPONSE_HEAD {
-                        return Err(invalid("the trailer is too large"));
-                    }
-                }
-            }
-        }
-        if chunks.has_ended() && trailer.len() > EMPTY_LINE {
-            parse_trailers(trailer).map(Found::Trailers).map_err(invalid)
-        } else {
-            Ok(Found::More)
-        }
-    }
-
-    fn has_ended(&self) -> bool {
-        match self {
-            Self::Length(left) => *left == 0,
-            Self::Chunks(chunks, _) => chunks.has_ended(),
-            Self::Close => false,
-            Self::Ended => true,
-        }
-    }
-}
-
-/// Bytes of a trailer without fields.
-const EMPTY_LINE: usize = 2;
-
-fn invalid(why: &'static str) -> io::Error {
-    io::Error::new(ErrorKind::InvalidData, why)
 }
 
 impl Body for Answer {
@@ -154,10 +82,6 @@ impl Body for Answer {
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self.reading {
-            Reading::Length(left) => SizeHint::with_exact(left),
-            Reading::Ended => SizeHint::with_exact(0),
-            Reading::Chunks(..) | Reading::Close => SizeHint::default(),
-        }
+        self.reading.size_hint()
     }
 }

@@ -8,39 +8,18 @@ use http::request::Parts;
 use http::{Method, Response, StatusCode, Version};
 use hyper::ext::ReasonPhrase;
 
+use crate::http1::{Length, Persistence, fields, framing};
 use crate::upstream::pool::MAX_RESPONSE_HEAD;
 
 /// Header fields that an answer may have.
 const MAX_FIELDS: usize = 128;
-
-/// Where a request's body ends, as its head says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Length {
-    /// There is none.
-    None,
-    /// So many bytes.
-    Known(u64),
-    /// A chunk says.
-    Chunked,
-}
-
-/// Where an answer's body ends (RFC 9112, section 6.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Framing {
-    /// Behind so many bytes.
-    Length(u64),
-    /// Where a chunk says.
-    Chunked,
-    /// Where the connection ends.
-    Close,
-}
 
 /// An answer's head.
 pub(super) struct Head {
     /// What it says.
     pub response: Response<()>,
     /// What follows it.
-    pub framing: Framing,
+    pub length: Length,
     /// Whether the connection can carry another request.
     pub keep_alive: bool,
 }
@@ -61,42 +40,13 @@ pub(super) fn encode(head: &Parts, length: Length, out: &mut Vec<u8>) {
     out.push(b' ');
     out.extend_from_slice(head.uri.path_and_query().map_or("/", |target| target.as_str()).as_bytes());
     out.extend_from_slice(b" HTTP/1.1\r\n");
-    let mut had_length = false;
-    for (name, value) in &head.headers {
-        if name == header::CONTENT_LENGTH {
-            had_length = true;
-        } else if name != header::TRANSFER_ENCODING {
-            field(out, name.as_str(), value.as_bytes());
-        }
-    }
+    let said = fields(&head.headers, out);
     match length {
         // Said of no body, where the client said it.
-        Length::None if had_length => out.extend_from_slice(b"content-length: 0\r\n"),
-        Length::None => {}
-        Length::Known(length) => field(out, "content-length", decimal(&mut [0; 20], length)),
-        Length::Chunked => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
+        Length::None if said.is_some() => framing(out, Length::Known(0)),
+        length => framing(out, length),
     }
     out.extend_from_slice(b"\r\n");
-}
-
-/// Writes one field's line.
-pub(super) fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
-    out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(b": ");
-    out.extend_from_slice(value);
-    out.extend_from_slice(b"\r\n");
-}
-
-fn decimal(digits: &mut [u8; 20], mut number: u64) -> &[u8] {
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + u8::try_from(number % 10).unwrap_or_default();
-        number /= 10;
-        if number == 0 {
-            return &digits[at..];
-        }
-    }
 }
 
 /// Reads the head of an answer to a request of `method`.
@@ -131,10 +81,10 @@ pub(super) fn parse(bytes: &[u8], method: &Method) -> Result<Parsed, &'static st
         headers.try_append(name, value).map_err(|_| "there are too many header fields")?;
     }
     let version = if version == 0 { Version::HTTP_10 } else { Version::HTTP_11 };
-    let framing = said.framing(version)?;
+    let length = said.length(version)?;
     let has_none = *method == Method::HEAD
         || matches!(status, StatusCode::SWITCHING_PROTOCOLS | StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-    let framing = if has_none { Framing::Length(0) } else { framing };
+    let length = if has_none { Length::None } else { length };
     let mut response = Response::new(());
     *response.status_mut() = status;
     *response.version_mut() = version;
@@ -144,9 +94,9 @@ pub(super) fn parse(bytes: &[u8], method: &Method) -> Result<Parsed, &'static st
     {
         response.extensions_mut().insert(reason);
     }
-    let keep_alive = framing != Framing::Close && said.keeps_alive(version);
+    let keep_alive = length != Length::Close && said.persistence.lasts(version);
     *response.headers_mut() = headers;
-    Ok(Parsed::Head(len, Head { response, framing, keep_alive }))
+    Ok(Parsed::Head(len, Head { response, length, keep_alive }))
 }
 
 /// Fields that are added to an answer on its way to the client.
@@ -157,8 +107,7 @@ const ADDED: usize = 2;
 struct Said {
     length: Option<u64>,
     is_chunked: bool,
-    close: bool,
-    keep_alive: bool,
+    persistence: Persistence,
 }
 
 impl Said {
@@ -179,44 +128,21 @@ impl Said {
             Ok(())
         } else {
             if *name == header::CONNECTION {
-                // RFC 9112, section 9.3.
-                for option in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
-                    self.close |= option.eq_ignore_ascii_case(b"close");
-                    self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
-                }
+                self.persistence.note(value);
             }
             Ok(())
         }
     }
 
-    fn framing(&self, version: Version) -> Result<Framing, &'static str> {
+    fn length(&self, version: Version) -> Result<Length, &'static str> {
         match (self.is_chunked, self.length) {
-            (false, None) => Ok(Framing::Close),
-            (false, Some(length)) => Ok(Framing::Length(length)),
+            (false, None) => Ok(Length::Close),
+            (false, Some(length)) => Ok(Length::Known(length)),
             (true, Some(_)) => Err("both Transfer-Encoding and Content-Length"),
             (true, None) if version == Version::HTTP_10 => Err("HTTP/1.0 has no Transfer-Encoding"),
-            (true, None) => Ok(Framing::Chunked),
+            (true, None) => Ok(Length::Chunked),
         }
     }
-
-    fn keeps_alive(&self, version: Version) -> bool {
-        !self.close && (version == Version::HTTP_11 || self.keep_alive)
-    }
-}
-
-/// Reads the trailer fields of a body of chunks, with the empty line at their end.
-pub(super) fn parse_trailers(bytes: &[u8]) -> Result<HeaderMap, &'static str> {
-    let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
-    let Ok(httparse::Status::Complete((_, fields))) = httparse::parse_headers(bytes, &mut fields) else {
-        return Err("the trailer cannot be read");
-    };
-    let mut trailers = HeaderMap::with_capacity(fields.len());
-    for field in fields {
-        let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| "a field's name is none")?;
-        let value = HeaderValue::from_bytes(field.value).map_err(|_| "a field's value is none")?;
-        trailers.append(name, value);
-    }
-    Ok(trailers)
 }
 
 #[cfg(test)]
@@ -281,11 +207,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_or_refused(bytes in "HTTP/1\\.[01] [1-5][0-9]{2} [ -~]{0,9}\r\n(\\PC|[\\r\\n:]){0,80}(\r\n){0,2}", trailer: Vec<u8>) {
+        fn any_bytes_are_read_or_refused(bytes in "HTTP/1\\.[01] [1-5][0-9]{2} [ -~]{0,9}\r\n(\\PC|[\\r\\n:]){0,80}(\r\n){0,2}") {
             for end in 0..bytes.len() {
                 let _ = parse(&bytes.as_bytes()[..end], &Method::HEAD);
             }
-            let _ = parse_trailers(&trailer);
         }
     }
 }

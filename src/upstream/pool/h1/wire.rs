@@ -5,8 +5,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
-use std::io::{self, ErrorKind, IoSlice};
-use std::pin::{Pin, pin};
+use std::io::{self, ErrorKind};
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 
@@ -14,11 +14,11 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use http::request::Parts;
 use http::{Method, Response};
 use http_body::Body;
-use tokio::io::{AsyncReadExt as _, AsyncWrite as _, AsyncWriteExt as _};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::answer::Answer;
-use super::head::{self, Head, Length, Parsed};
-use super::upload::{Fault, Upload};
+use super::head::{self, Head, Parsed};
+use crate::http1::{Fault, Input, Length, Output, Sending, announced};
 use crate::upstream::pool::account::{Permit, watch_peer};
 use crate::upstream::pool::switched::Switched;
 use crate::upstream::pool::transport::Transport;
@@ -26,11 +26,6 @@ use crate::upstream::pool::{BodyError, MAX_RESPONSE_HEAD, SendError};
 
 /// Bytes that may come before the head of an answer is known: interim answers (RFC 9110, section 15.2) and that head.
 const BEFORE_ANSWER: usize = 256 << 10;
-/// Bytes read at a time at first.
-const FIRST_READ: usize = 8 << 10;
-/// The most bytes read at a time.
-const MOST_READ: usize = 256 << 10;
-
 /// A connection.
 pub(super) struct Wire {
     stream: RefCell<Stream>,
@@ -45,74 +40,8 @@ pub(super) struct Wire {
 struct Stream {
     /// Gone when the connection goes on in another protocol.
     transport: Option<(Transport, Permit)>,
-    /// Read and not yet taken.
-    input: BytesMut,
-    /// How much is read at a time.
-    read: usize,
+    input: Input,
     output: Output,
-}
-
-/// Bytes on their way out, in this order.
-#[derive(Default)]
-pub(super) struct Output {
-    /// A head, or what stands in front of data.
-    pub head: Vec<u8>,
-    written: usize,
-    /// Of a body.
-    pub data: Bytes,
-    /// What stands behind it.
-    pub tail: &'static [u8],
-    flushed: bool,
-}
-
-impl Output {
-    /// Whether there is data that is not written, or what stands behind it.
-    pub(super) fn has_data(&self) -> bool {
-        !self.data.is_empty() || !self.tail.is_empty()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.written == self.head.len() && !self.has_data()
-    }
-
-    fn clear(&mut self) {
-        self.head.clear();
-        self.written = 0;
-    }
-
-    fn advance(&mut self, bytes: usize) {
-        let of_head = bytes.min(self.head.len() - self.written);
-        let of_data = (bytes - of_head).min(self.data.len());
-        self.written += of_head;
-        self.data.advance(of_data);
-        self.tail = &self.tail[bytes - of_head - of_data..];
-    }
-
-    /// Writes all of it; how many bytes were written is added to `sent`.
-    fn poll_write(&mut self, cx: &mut Context<'_>, stream: &mut Transport, sent: &mut u64) -> Poll<io::Result<()>> {
-        while !self.is_empty() {
-            let head = &self.head[self.written..];
-            let stream = Pin::new(&mut *stream);
-            let written = if self.has_data() {
-                let parts = [IoSlice::new(head), IoSlice::new(&self.data), IoSlice::new(self.tail)];
-                ready!(stream.poll_write_vectored(cx, &parts[usize::from(head.is_empty())..]))?
-            } else {
-                ready!(stream.poll_write(cx, head))?
-            };
-            if written == 0 {
-                return Poll::Ready(Err(ErrorKind::WriteZero.into()));
-            }
-            *sent += written as u64;
-            self.advance(written);
-            self.flushed = false;
-        }
-        if !self.flushed {
-            ready!(Pin::new(stream).poll_flush(cx))?;
-            self.clear();
-            self.flushed = true;
-        }
-        Poll::Ready(Ok(()))
-    }
 }
 
 impl Stream {
@@ -122,19 +51,10 @@ impl Stream {
 
     /// Reads more; `false` at the end of the stream.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
-        self.input.reserve(self.read);
         let Some((transport, _)) = &mut self.transport else {
             return Poll::Ready(Err(ErrorKind::NotConnected.into()));
         };
-        let room = self.input.capacity() - self.input.len();
-        let read = ready!(pin!(transport.read_buf(&mut self.input)).poll(cx))?;
-        // As much at a time as comes.
-        if read == room {
-            self.read = (self.read * 2).min(MOST_READ);
-        } else if read < self.read / 4 {
-            self.read = (self.read / 2).max(FIRST_READ);
-        }
-        Poll::Ready(Ok(read > 0))
+        self.input.poll_fill(cx, transport).map_ok(|read| read > 0)
     }
 }
 
@@ -143,8 +63,7 @@ impl Wire {
     pub(super) fn new(transport: Transport, permit: Permit) -> Rc<Self> {
         let stream = Stream {
             transport: Some((transport, permit)),
-            input: BytesMut::new(),
-            read: FIRST_READ,
+            input: Input::new(BytesMut::new()),
             output: Output::default(),
         };
         Rc::new(Self {
@@ -175,11 +94,7 @@ impl Wire {
 
     /// Lets go of the memory that it does not need until there is another request.
     pub(super) fn rest(&self) {
-        let stream = &mut *self.stream.borrow_mut();
-        if stream.input.capacity() > FIRST_READ {
-            stream.input = BytesMut::new();
-            stream.read = FIRST_READ;
-        }
+        self.stream.borrow_mut().input.rest(Input::USUAL);
     }
 
     /// Takes the connection out of HTTP, with what has come behind the last answer.
@@ -190,7 +105,7 @@ impl Wire {
         if let Err(error) = watch_peer(transport.socket()) {
             tracing::debug!(%error, "a tunnel's endpoint cannot be watched");
         }
-        Some(Switched::new(transport, std::mem::take(&mut stream.input).freeze(), permit))
+        Some(Switched::new(transport, stream.input.split().freeze(), permit))
     }
 
     /// What of the answer has been read, with `read` of it taken away; reads more when there is nothing. `None` at the end
@@ -213,7 +128,7 @@ impl Wire {
     }
 
     /// Writes what there is of `upload`, to its end.
-    fn poll_upload<B>(&self, cx: &mut Context<'_>, upload: &mut Upload<B>, sent: &mut u64) -> Poll<Result<(), Fault>>
+    fn poll_upload<B>(&self, cx: &mut Context<'_>, upload: &mut Sending<B>, sent: &mut u64) -> Poll<Result<(), Fault>>
     where
         B: Body<Data = Bytes> + Unpin,
         B::Error: Into<BodyError>,
@@ -234,7 +149,7 @@ impl Wire {
     }
 
     /// Sends the rest of a request while its answer is read.
-    pub(super) async fn finish_upload<B>(self: Rc<Self>, mut upload: Upload<B>)
+    pub(super) async fn finish_upload<B>(self: Rc<Self>, mut upload: Sending<B>)
     where
         B: Body<Data = Bytes> + Unpin,
         B::Error: Into<BodyError>,
@@ -289,7 +204,7 @@ impl Wire {
         self: &Rc<Self>,
         head: &Parts,
         body: &mut Option<B>,
-    ) -> Result<(Response<Answer>, Option<Upload<B>>), SendError>
+    ) -> Result<(Response<Answer>, Option<Sending<B>>), SendError>
     where
         B: Body<Data = Bytes> + Unpin,
         B::Error: Into<BodyError>,
@@ -300,7 +215,8 @@ impl Wire {
         self.busy.set(true);
         let length = Length::of(&taken);
         head::encode(head, length, &mut self.stream.borrow_mut().output.head);
-        let mut upload = Upload::new(taken, length, &head.headers);
+        let announced = if length == Length::Chunked { announced(&head.headers) } else { Vec::new() };
+        let mut upload = Sending::new(taken, length, announced);
         let (mut sent, mut read) = (0, 0);
         let mut failed = None;
         let mut is_sent = false;
@@ -318,10 +234,10 @@ impl Wire {
         })
         .await;
         match outcome {
-            Ok(Head { response, framing, keep_alive }) => {
+            Ok(Head { response, length, keep_alive }) => {
                 let keep_alive = keep_alive && failed.is_none();
                 self.uploading.set(!is_sent);
-                let answer = Answer::new(Rc::clone(self), framing, keep_alive);
+                let answer = Answer::new(Rc::clone(self), length, keep_alive);
                 Ok((response.map(|()| answer), (!is_sent).then_some(upload)))
             }
             Err(Broken::Invalid(why)) => Err(SendError::Invalid(why.into())),

@@ -13,24 +13,6 @@ const CONNECTION_FIELDS: [HeaderName; 5] = [
     header::UPGRADE,
 ];
 
-/// Fields that mean something only before a body, and would change what has been decided if they came after it
-/// (RFC 9110, section 6.5.1).
-const NOT_IN_TRAILERS: [HeaderName; 13] = [
-    header::AUTHORIZATION,
-    header::CACHE_CONTROL,
-    header::CONTENT_ENCODING,
-    header::CONTENT_LENGTH,
-    header::CONTENT_RANGE,
-    header::CONTENT_TYPE,
-    header::COOKIE,
-    header::EXPECT,
-    header::HOST,
-    header::MAX_FORWARDS,
-    header::SET_COOKIE,
-    header::TE,
-    header::TRAILER,
-];
-
 /// The trailers of gRPC, which its servers need not announce.
 const GRPC_TRAILERS: HeaderValue = HeaderValue::from_static("grpc-status, grpc-message, grpc-status-details-bin");
 
@@ -57,12 +39,6 @@ fn absolute(target: &Uri, authority: Authority, scheme: &Scheme) -> Option<Uri> 
     parts.authority = Some(authority);
     parts.path_and_query = Some(target.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/")));
     Uri::from_parts(parts).ok()
-}
-
-/// Leaves of trailers those that may be sent (RFC 9113, section 8.1).
-pub fn keep_trailers(trailers: &mut HeaderMap) {
-    remove(trailers, &CONNECTION_FIELDS);
-    remove(trailers, &NOT_IN_TRAILERS);
 }
 
 /// Announces the trailers of a gRPC answer: in HTTP/1.1 those that are not announced are not sent.
@@ -142,16 +118,5 @@ mod tests {
         assert!(trailer(&[("content-type", "application/grpc+proto")]).unwrap().contains("grpc-status"));
         let announced = [("content-type", "application/grpc"), ("trailer", "grpc-status")];
         assert_eq!(trailer(&announced).as_deref(), Some("grpc-status"));
-    }
-
-    #[test]
-    fn trailers_cannot_change_what_was_decided() {
-        let mut request = converted("/", &[]);
-        let trailers = request.headers_mut();
-        for name in ["content-length", "transfer-encoding", "host", "authorization", "cookie", "x-sum"] {
-            trailers.insert(HeaderName::try_from(name).unwrap(), HeaderValue::from_static("1"));
-        }
-        keep_trailers(trailers);
-        assert_eq!(trailers.keys().collect::<Vec<_>>(), ["x-sum"]);
     }
 }

@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 
 use super::super::{BodyError, Received, SendError, millis};
 use super::{Lease, message};
+use crate::http1::keep_trailers;
 use crate::ir::UpstreamLimits;
 
 /// A stream, lent to one request.
@@ -197,7 +198,7 @@ async fn has_capacity(stream: &mut SendStream<Bytes>) -> bool {
 
 fn end_with(stream: &mut SendStream<Bytes>, mut trailers: HeaderMap) -> Result<(), ::h2::Error> {
     stream.reserve_capacity(0);
-    message::keep_trailers(&mut trailers);
+    keep_trailers(&mut trailers);
     if trailers.is_empty() { stream.send_data(Bytes::new(), true) } else { stream.send_trailers(trailers) }
 }
 
