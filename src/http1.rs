@@ -6,6 +6,7 @@ mod fields;
 mod input;
 mod output;
 mod sending;
+pub mod spare;
 
 /// What ends a body before its end.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;

@@ -5,7 +5,6 @@ use std::hint::black_box;
 
 use bytes::Bytes;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use http::HeaderMap;
 use lockgate::proxy::raw::{Limits, Scan};
 
 const LIMITS: Limits = Limits { bytes: 32 << 10, fields: 100, target: 8 << 10 };
@@ -37,7 +36,7 @@ fn heads(criterion: &mut Criterion) {
                 scan.clear();
                 let bytes = black_box(head.as_bytes());
                 let end = scan.advance(bytes, &LIMITS).unwrap().unwrap().len;
-                scan.request(&Bytes::copy_from_slice(&bytes[..end]), HeaderMap::new()).unwrap()
+                scan.request(&Bytes::copy_from_slice(&bytes[..end])).unwrap()
             });
         });
         group.bench_function("httparse", |bencher| {

@@ -23,7 +23,7 @@ fuzz_target!(|input: (u16, &[u8])| {
         assert_eq!(end, httparse::Status::Complete(head.len));
         let mut whole = Scan::default();
         whole.advance(bytes, &LIMITS).expect("the same as before");
-        let read = whole.request(&bytes::Bytes::copy_from_slice(&bytes[..head.len]), http::HeaderMap::new());
+        let read = whole.request(&bytes::Bytes::copy_from_slice(&bytes[..head.len]));
         let read = read.expect("what passes is a request");
         assert_eq!(read.method().as_str(), request.method.expect("a method"));
         assert_eq!(*read.uri(), request.path.expect("a target").parse::<http::Uri>().expect("a URI"));

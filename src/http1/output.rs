@@ -41,6 +41,10 @@ impl Output {
         let of_data = (bytes - of_head).min(self.data.len());
         self.written += of_head;
         self.data.advance(of_data);
+        if self.data.is_empty() {
+            // Not to keep the buffer that it lay in.
+            self.data = Bytes::new();
+        }
         self.tail = &self.tail[bytes - of_head - of_data..];
     }
 

@@ -20,6 +20,7 @@ use super::mirror::Tee;
 use super::tunnel::{Agreed, Silence};
 use super::upgrade::Wanted;
 use super::watchdog::Conn;
+use crate::http1::spare;
 use crate::ir::{self, RetryOn};
 use crate::publish::{RuleRuntime, RuleState, Target};
 use crate::routing::Found;
@@ -123,6 +124,12 @@ struct Attempts<'a> {
     refused: u32,
     resent: bool,
     record: Option<Rc<Record>>,
+}
+
+impl Drop for Attempts<'_> {
+    fn drop(&mut self) {
+        spare::give(std::mem::take(&mut self.head.headers));
+    }
 }
 
 /// What one attempt came to.

@@ -5,11 +5,11 @@
 //! the target. What passes can be read in one way.
 
 use bytes::Bytes;
-use http::header::{HeaderMap, HeaderName, HeaderValue};
+use http::header::{HeaderName, HeaderValue};
 use http::{Method, Request, Uri, Version};
 use memchr::memchr;
 
-use crate::http1::{Length, Persistence, is_control, is_token};
+use crate::http1::{Length, Persistence, is_control, is_token, spare};
 use crate::telemetry::metrics::Refusal;
 
 /// The longest target that a [`Uri`] can be.
@@ -245,11 +245,11 @@ impl Scan {
         })
     }
 
-    /// Makes a head that has passed a request, with `fields`, which are empty, to put its own in.
-    pub fn request(&self, head: &Bytes, mut fields: HeaderMap) -> Result<Request<()>, Fault> {
+    /// Makes a head that has passed a request.
+    pub fn request(&self, head: &Bytes) -> Result<Request<()>, Fault> {
         let unread = Fault::bad("the head cannot be read");
         let line = self.line_of_request.ok_or(unread)?;
-        fields.reserve(self.fields.len() + ADDED);
+        let mut fields = spare::take(self.fields.len() + ADDED);
         for field in &self.fields {
             let name = HeaderName::from_bytes(&head[field.start..field.name]).map_err(|_| unread)?;
             let value = trim(&head[field.name + 1..field.end]);

@@ -5,6 +5,8 @@ mod body;
 mod heads;
 mod wire;
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -62,8 +64,11 @@ async fn converse<S: Stream>(worker: &Rc<Worker>, first: Bytes, stream: S, clien
             keep_alive: head.keep_alive,
             takes_trailers: head.takes_trailers,
         };
-        let answering = service::handle(Rc::clone(worker), Rc::clone(client), request);
-        let response = wire.unless_gone(answering).await?;
+        let response = {
+            // Where it stays: it is a few kilobytes.
+            let mut answering = pin!(service::handle(Rc::clone(worker), Rc::clone(client), request));
+            poll_fn(|cx| wire.poll_unless_gone(cx, answering.as_mut())).await?
+        };
         match wire.answer(response, asked, worker.date.now()).await {
             Outcome::Sent => client.release(),
             Outcome::Last => break,

@@ -1,3 +1,4 @@
+use http::HeaderMap;
 use proptest::prelude::*;
 
 use super::*;
@@ -59,16 +60,14 @@ fn a_head_becomes_the_request_that_it_is() {
     let mut scan = Scan::default();
     assert_eq!(scan.advance(&text[..40], &LIMITS), Ok(None));
     let head = scan.advance(text, &LIMITS).unwrap().unwrap();
-    let request = scan.request(&Bytes::copy_from_slice(&text[..head.len]), HeaderMap::new()).unwrap();
+    let request = scan.request(&Bytes::copy_from_slice(&text[..head.len])).unwrap();
     assert_eq!((request.method(), request.version()), (&Method::POST, Version::HTTP_10));
     assert_eq!(request.uri(), "http://a/b?c");
     let fields: Vec<_> = request.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
     assert_eq!(fields, [("host", &b"a"[..]), ("x", b""), ("x", b"1 2"), ("content-length", b"0")]);
     scan.clear();
     assert_eq!(scan.advance(b"GET / HTTP/1.1\r\n\r\n", &LIMITS).unwrap().unwrap().body, Length::None);
-    assert!(
-        scan.request(&Bytes::from_static(b"GET / HTTP/1.1\r\n\r\n"), HeaderMap::new()).unwrap().headers().is_empty()
-    );
+    assert!(scan.request(&Bytes::from_static(b"GET / HTTP/1.1\r\n\r\n")).unwrap().headers().is_empty());
 }
 
 #[test]
@@ -198,7 +197,7 @@ proptest! {
             let mut fields = [httparse::EMPTY_HEADER; 16];
             let mut other = httparse::Request::new(&mut fields);
             prop_assert_eq!(other.parse(&bytes), Ok(httparse::Status::Complete(head.len)));
-            let request = scan.request(&Bytes::copy_from_slice(&bytes[..head.len]), HeaderMap::new()).unwrap();
+            let request = scan.request(&Bytes::copy_from_slice(&bytes[..head.len])).unwrap();
             prop_assert_eq!(request.method().as_str(), other.method.unwrap());
             prop_assert_eq!(request.version() == Version::HTTP_11, other.version == Some(1));
             prop_assert_eq!(request.uri(), &other.path.unwrap().parse::<Uri>().unwrap());

@@ -118,7 +118,9 @@ impl Connections {
     pub(super) fn give_back(&self, mut link: Link, now_ms: u64, limits: &UpstreamLimits) {
         let lifetime_over = now_ms.saturating_sub(link.opened_ms) >= millis(limits.max_lifetime);
         link.upload = None;
-        if self.retired.get() || lifetime_over || !link.wire.is_free() {
+        // Whether the endpoint has closed it meanwhile is looked at when it is taken; who waits takes it at once.
+        let is_wanted = !self.waiters.borrow().is_empty();
+        if self.retired.get() || lifetime_over || !link.wire.is_at_rest() || (is_wanted && !link.wire.is_free()) {
             return;
         }
         link.wire.rest();

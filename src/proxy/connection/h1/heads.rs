@@ -1,20 +1,15 @@
 //! Requests out of bytes, one after the other.
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request};
+use http::{Method, Request};
 
 use crate::http1::Length;
 use crate::proxy::raw::{Fault, Head, Limits, Scan};
-
-/// The largest map of fields that is kept for the next head.
-const SPARE_FIELDS: usize = 64;
 
 /// Reads one head after the other.
 pub(super) struct Heads {
     limits: Limits,
     scan: Scan,
-    /// Room for the fields of the next one.
-    spare: HeaderMap,
 }
 
 /// A head that has been read, or refused.
@@ -30,7 +25,7 @@ pub(super) struct Begun {
 impl Heads {
     /// None has been read.
     pub(super) fn new(limits: Limits) -> Self {
-        Self { limits, scan: Scan::default(), spare: HeaderMap::new() }
+        Self { limits, scan: Scan::default() }
     }
 
     /// Whether nothing new has come among `bytes` since the last look.
@@ -41,14 +36,6 @@ impl Heads {
     /// Bytes that a head may have.
     pub(super) fn most_bytes(&self) -> usize {
         self.limits.bytes
-    }
-
-    /// Takes a map that is not needed any more, so that the next head needs none of its own.
-    pub(super) fn reuse(&mut self, mut fields: HeaderMap) {
-        if fields.capacity() <= SPARE_FIELDS {
-            fields.clear();
-            self.spare = fields;
-        }
     }
 
     /// Reads on. `bytes` are all that came since the last message; `None` while the head has not ended.
@@ -66,7 +53,7 @@ impl Heads {
         let Some(head) = self.scan.advance(bytes, &self.limits)? else { return Ok(None) };
         // A copy of its own: the fields share it, and no buffer has to live as long as they.
         let bytes = Bytes::copy_from_slice(&bytes[..head.len]);
-        let request = self.scan.request(&bytes, std::mem::take(&mut self.spare))?;
+        let request = self.scan.request(&bytes)?;
         self.scan.clear();
         Ok(Some(Begun { request, head, fault: None }))
     }

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io::{self, ErrorKind};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 
@@ -15,7 +15,7 @@ use tokio::io::AsyncWriteExt as _;
 use super::answer::{self, Asked};
 use super::body::{Body, Source};
 use super::heads::{Begun, Heads};
-use crate::http1::{self, Found, Input, Length, Output, Reading, Sending};
+use crate::http1::{self, Found, Input, Length, Output, Reading, Sending, spare};
 use crate::ir;
 use crate::proxy::body::ResponseBody;
 use crate::proxy::connection::Client;
@@ -213,15 +213,17 @@ impl<S: Stream> Wire<S> {
         (request.map(|()| Incoming::H1(Body::new(source))), head)
     }
 
-    /// Waits for what the service makes of a request; `None` when its client leaves first.
-    pub(super) async fn unless_gone<F: Future>(&self, answering: F) -> Option<F::Output> {
-        let mut answering = pin!(answering);
-        poll_fn(|cx| match answering.as_mut().poll(cx) {
+    /// What the service makes of a request; `None` when its client leaves first.
+    pub(super) fn poll_unless_gone<F: Future>(
+        &self,
+        cx: &mut Context<'_>,
+        answering: Pin<&mut F>,
+    ) -> Poll<Option<F::Output>> {
+        match answering.poll(cx) {
             Poll::Ready(answer) => Poll::Ready(Some(answer)),
             Poll::Pending if self.poll_gone(cx) || self.client.conn().poll_stuck(cx) => Poll::Ready(None),
             Poll::Pending => Poll::Pending,
-        })
-        .await
+        }
     }
 
     /// Whether the client has left, as far as that can be seen: not through what it has sent ahead.
@@ -277,7 +279,7 @@ impl<S: Stream> Wire<S> {
             io.expects = false;
             let size = if body.is_end_stream() { Some(0) } else { body.size_hint().exact() };
             let told = answer::encode(&response, size, asked, may_follow, date.as_ref(), &mut io.output.head);
-            io.heads.reuse(response.headers);
+            spare::give(response.headers);
             if told.length == Length::None {
                 body.skip();
             }

@@ -3,12 +3,12 @@
 use std::mem::MaybeUninit;
 
 use bytes::Bytes;
-use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::header::{self, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Method, Response, StatusCode, Version};
 use hyper::ext::ReasonPhrase;
 
-use crate::http1::{Length, Persistence, fields, framing};
+use crate::http1::{Length, Persistence, fields, framing, spare};
 use crate::upstream::pool::MAX_RESPONSE_HEAD;
 
 /// Header fields that an answer may have.
@@ -72,7 +72,7 @@ pub(super) fn parse(bytes: &[u8], method: &Method) -> Result<Parsed, &'static st
         let from = slice.as_ptr() as usize - bytes.as_ptr() as usize;
         head.slice(from..from + slice.len())
     };
-    let mut headers = HeaderMap::with_capacity(answer.headers.len() + ADDED);
+    let mut headers = spare::take(answer.headers.len() + ADDED);
     let mut said = Said::default();
     for field in answer.headers.iter() {
         let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| "a field's name is none")?;

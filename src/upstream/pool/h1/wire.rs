@@ -74,10 +74,15 @@ impl Wire {
         })
     }
 
+    /// Whether the last request has been sent and its answer has been read.
+    pub(super) fn is_at_rest(&self) -> bool {
+        !self.busy.get() && !self.uploading.get()
+    }
+
     /// Whether it can take a request: the last one has been sent, its answer has been read, and the endpoint has neither closed it nor
     /// sent what nobody asked for.
     pub(super) fn is_free(&self) -> bool {
-        if self.busy.get() || self.uploading.get() {
+        if !self.is_at_rest() {
             return false;
         }
         let stream = &mut *self.stream.borrow_mut();
