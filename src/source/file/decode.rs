@@ -112,10 +112,12 @@ pub(super) fn items(path: &Path, text: &str, purpose: Purpose) -> Result<Vec<Ite
     // What comes on a pipe has no name; YAML that begins with a brace is JSON but for its finer points.
     let is_piped = path.as_os_str() == "-" && text.trim_start().starts_with('{');
     let is_json = is_piped || path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
-    let values = if is_json { json(text)? } else { yaml(text)? };
+    let documents = if is_json { json(text)? } else { yaml(text)? };
     let file = Text { path, content: text, purpose, located: OnceCell::new() };
-    let mut items = Vec::with_capacity(values.len());
-    for (document, (line, value)) in values.into_iter().enumerate() {
+    let mut items = Vec::with_capacity(documents.0.len());
+    for (document, (line, value)) in documents.0.into_iter().enumerate() {
+        let value = serde_json::from_str(&value)
+            .map_err(|error| Broken { line: Some(line), reason: format!("cannot be read: {}", json_error(&error)) })?;
         let place = Place { file: &file, document, line, prefix: String::new() };
         match value {
             Value::Object(members) if is_list(&members) => list(members, &place, &mut items),
@@ -125,18 +127,27 @@ pub(super) fn items(path: &Path, text: &str, purpose: Purpose) -> Result<Vec<Ite
     Ok(items)
 }
 
-fn yaml(text: &str) -> Result<Vec<(u64, Value)>, Broken> {
-    let documents: Vec<Spanned<Value>> =
-        serde_saphyr::from_multiple_with_options(text, options()).map_err(|error| Broken {
-            line: error.location().map(|location| location.line()).filter(|line| *line > 0),
-            reason: format!("is no YAML: {}", yaml_error(&error, text)),
-        })?;
-    Ok(documents.into_iter().map(|document| (document.referenced.line(), document.value)).collect())
+/// The documents of a file, each with its line and as JSON: as values those of ten thousand routes are 20 MB at once.
+#[derive(Default)]
+struct Documents(Vec<(u64, Box<str>)>);
+
+impl Extend<Spanned<Value>> for Documents {
+    fn extend<T: IntoIterator<Item = Spanned<Value>>>(&mut self, documents: T) {
+        let one = |document: Spanned<Value>| (document.referenced.line(), document.value.to_string().into());
+        self.0.extend(documents.into_iter().map(one));
+    }
 }
 
-fn json(text: &str) -> Result<Vec<(u64, Value)>, Broken> {
+fn yaml(text: &str) -> Result<Documents, Broken> {
+    serde_saphyr::from_str_multiple_with_options(text, options()).map_err(|error| Broken {
+        line: error.location().map(|location| location.line()).filter(|line| *line > 0),
+        reason: format!("is no YAML: {}", yaml_error(&error, text)),
+    })
+}
+
+fn json(text: &str) -> Result<Documents, Broken> {
     let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
-    let (mut result, mut line, mut start) = (Vec::new(), 1, 0);
+    let (mut result, mut line, mut start) = (Documents::default(), 1, 0);
     while let Some(value) = values.next() {
         let value = value.map_err(|error| Broken {
             line: u64::try_from(error.line()).ok().filter(|line| *line > 0),
@@ -144,7 +155,7 @@ fn json(text: &str) -> Result<Vec<(u64, Value)>, Broken> {
         })?;
         let end = values.byte_offset();
         let blank = text[start..end].len() - text[start..end].trim_start().len();
-        result.push((line + newlines(&text[start..start + blank]), value));
+        result.0.push((line + newlines(&text[start..start + blank]), value.to_string().into()));
         line += newlines(&text[start..end]);
         start = end;
     }

@@ -19,7 +19,8 @@ pub(super) struct Table {
     /// Selectors of our class with the hostnames that are theirs.
     standings: BTreeMap<ObjectName, Standing>,
     /// By Selector, then Route.
-    attachments: BTreeMap<ObjectName, BTreeMap<ObjectName, Attachment>>,
+    /// By Selector and Route. In boxes, for a map has room for eleven and most Selectors have one.
+    attachments: BTreeMap<ObjectName, BTreeMap<ObjectName, Box<Attachment>>>,
     selectors: BTreeMap<ObjectName, Arc<Selector>>,
     clusters: BTreeMap<ClusterId, (usize, Arc<Cluster>)>,
     verdicts: BTreeMap<VerdictKey, Arc<Verdict>>,
@@ -107,12 +108,12 @@ impl Table {
         self.put_verdict((Kind::Route, route.clone(), Some(selector.clone())), verdict);
         let attachments = self.attachments.entry(selector.clone()).or_default();
         let old = attachments.remove(route);
-        let new = new.map(|new| reuse(new, old.as_ref()));
+        let new = new.map(|new| reuse(new, old.as_deref()));
         let essence = |attachment: &Attachment| {
             let counts = attachment.is_attached && attachment.verdict.accepted.ok;
             (counts, attachment.rules.iter().map(Arc::as_ptr).collect::<Vec<_>>())
         };
-        let has_changed = new.as_ref().map(essence) != old.as_ref().map(essence);
+        let has_changed = new.as_ref().map(essence) != old.as_deref().map(essence);
         for cluster in new.iter().flat_map(|new| &new.clusters) {
             let entry = self.clusters.entry(cluster.id.clone()).or_insert_with(|| (0, Arc::clone(cluster)));
             entry.0 += 1;
@@ -121,7 +122,7 @@ impl Table {
             release(&mut self.clusters, &cluster.id);
         }
         if let Some(new) = new {
-            attachments.insert(route.clone(), new);
+            attachments.insert(route.clone(), Box::new(new));
         } else if attachments.is_empty() {
             self.attachments.remove(selector);
         }
@@ -142,7 +143,7 @@ impl Table {
     fn assemble(&mut self, objects: &Objects, name: &ObjectName) {
         let none = BTreeMap::new();
         let attachments = self.attachments.get(name).unwrap_or(&none);
-        let counts = |attachment: &&Attachment| attachment.is_attached && attachment.verdict.accepted.ok;
+        let counts = |attachment: &&Box<Attachment>| attachment.is_attached && attachment.verdict.accepted.ok;
         let attached = attachments.values().filter(counts).count();
         let (selector, verdict) = match objects.selectors.get(name) {
             Some(Slot::Invalid(invalid)) => (None, Some(invalid_verdict(name, invalid))),
@@ -218,7 +219,7 @@ fn is_same(new: &Selector, old: &Selector) -> bool {
 fn selector(
     entry: &SelectorEntry,
     standing: &Standing,
-    attachments: &BTreeMap<ObjectName, Attachment>,
+    attachments: &BTreeMap<ObjectName, Box<Attachment>>,
     tls: Option<Tls>,
 ) -> Option<Selector> {
     let place = standing.place.clone()?;

@@ -17,7 +17,10 @@ pub(super) fn matches(matches: &[RouteMatch], rule: &Field<'_>, report: &mut Rep
         return route_match(0, &RouteMatch::default(), &rule.entry("matches", 0), report).into_iter().collect();
     }
     let one = |(index, matching)| route_match(index, matching, &rule.entry("matches", index), report);
-    matches.iter().enumerate().filter_map(one).collect()
+    let mut matches: Vec<Match> = matches.iter().enumerate().filter_map(one).collect();
+    // Most rules have one, and room for four would stay with each.
+    matches.shrink_to_fit();
+    matches
 }
 
 fn route_match(index: usize, matching: &RouteMatch, field: &Field<'_>, report: &mut Report) -> Option<Match> {
