@@ -36,7 +36,7 @@ pub struct Backend {
     pub filters: Vec<BackendFilter>,
     /// Speaks to the backend over TLS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tls: Option<BackendTls>,
+    pub tls: Option<Box<BackendTls>>,
     /// Tells the backend of each client in front of the connection's first byte, in this version of the PROXY protocol. Every
     /// connection is for one client then, and none can be in HTTP/2.
     #[serde(default, rename = "proxyProtocol", skip_serializing_if = "Option::is_none")]
@@ -55,7 +55,7 @@ impl Backend {
             namespace: self.namespace.clone(),
             host: self.host.clone(),
             port: self.port.clone(),
-            tls: self.tls.clone(),
+            tls: self.tls.as_deref().cloned(),
         }
     }
 }

@@ -76,19 +76,19 @@ pub struct RouteRule {
     pub backends: Vec<Backend>,
     /// How long things may take; replaces the Selector's block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub timeouts: Option<Timeouts>,
+    pub timeouts: Option<Box<Timeouts>>,
     /// When a request is sent again; replaces the Selector's block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub retry: Option<Retry>,
+    pub retry: Option<Box<Retry>>,
     /// Which endpoint of a backend gets a request; replaces the Selector's block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_balancing: Option<LoadBalancing>,
     /// How much the rule takes; replaces the Selector's block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limits: Option<Limits>,
+    pub limits: Option<Box<Limits>>,
     /// How connections to endpoints are kept; replaces the Selector's block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub upstream: Option<Upstream>,
+    pub upstream: Option<Box<Upstream>>,
     /// Protocols that connections may change to; replaces the Selector's list and the gateway's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "fields::upgrades")]

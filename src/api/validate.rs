@@ -263,7 +263,7 @@ fn route_rule(rule: &RouteRule, path: &str, problems: &mut Problems) {
     for (index, entry) in rule.backends.iter().enumerate() {
         backend(entry, &format!("{path}.backends[{index}]"), problems);
     }
-    policies(rule.timeouts.as_ref(), rule.load_balancing.as_ref(), path, problems);
+    policies(rule.timeouts.as_deref(), rule.load_balancing.as_ref(), path, problems);
 }
 
 fn route_match(matching: &RouteMatch, path: &str, problems: &mut Problems) {
@@ -309,7 +309,7 @@ fn header_modifier(modifier: Option<&HeaderModifier>, path: &str, problems: &mut
 
 fn backend(backend: &Backend, path: &str, problems: &mut Problems) {
     apply(backend, path, problems);
-    backend_tls(backend.tls.as_ref(), path, problems);
+    backend_tls(backend.tls.as_deref(), path, problems);
     for (index, filter) in backend.filters.iter().enumerate() {
         let path = format!("{path}.filters[{index}]");
         apply(filter, &path, problems);

@@ -143,8 +143,8 @@ impl Table {
     fn assemble(&mut self, objects: &Objects, name: &ObjectName) {
         let none = BTreeMap::new();
         let attachments = self.attachments.get(name).unwrap_or(&none);
-        let counts = |attachment: &&Box<Attachment>| attachment.is_attached && attachment.verdict.accepted.ok;
-        let attached = attachments.values().filter(counts).count();
+        let counts = |attachment: &&Attachment| attachment.is_attached && attachment.verdict.accepted.ok;
+        let attached = attachments.values().map(Box::as_ref).filter(counts).count();
         let (selector, verdict) = match objects.selectors.get(name) {
             Some(Slot::Invalid(invalid)) => (None, Some(invalid_verdict(name, invalid))),
             Some(Slot::Valid(entry)) => match self.standings.get(name) {

@@ -15,7 +15,7 @@ use super::tls::{Reference, authorities_in, certificate_in, material};
 
 /// The objects with certificates that a Route names.
 pub fn route_references(spec: &RouteSpec, namespace: &str) -> BTreeSet<Reference> {
-    let of_backends = spec.rules.iter().flat_map(|rule| &rule.backends).filter_map(|backend| backend.tls.as_ref());
+    let of_backends = spec.rules.iter().flat_map(|rule| &rule.backends).filter_map(|backend| backend.tls.as_deref());
     let filters = spec.rules.iter().flat_map(|rule| &rule.filters);
     let of_mirrors = filters.filter_map(|filter| filter.request_mirror.as_ref()?.backend.tls.as_ref());
     let named = |tls: &api::BackendTls| {

@@ -28,17 +28,17 @@ pub(super) fn policies(
 ) -> Policies {
     const SELECTOR: Field<'static> = Field::named("Selector's spec.policy");
     let of = |own: bool| if own { *field } else { SELECTOR };
-    let retry = rule.retry.as_ref().or_else(|| inherited?.retry.as_ref());
+    let retry = rule.retry.as_deref().or_else(|| inherited?.retry.as_ref());
     let balancing = rule.load_balancing.as_ref().or_else(|| inherited?.load_balancing.as_ref());
     let upgrades = rule.upgrades.as_ref().or_else(|| inherited?.upgrades.as_ref());
-    let upstream = rule.upstream.as_ref().or_else(|| inherited?.upstream.as_ref());
+    let upstream = rule.upstream.as_deref().or_else(|| inherited?.upstream.as_ref());
     Policies {
-        timeouts: timeouts(rule.timeouts.as_ref().or_else(|| inherited?.timeouts.as_ref())),
+        timeouts: timeouts(rule.timeouts.as_deref().or_else(|| inherited?.timeouts.as_ref())),
         retry: retry.map(|block| retries(block, &of(rule.retry.is_some()), report)),
         load_balancing: balancing.map_or(Ok(LoadBalancing::default()), |block| {
             load_balancing(block, &of(rule.load_balancing.is_some()), report)
         }),
-        limits: limits(rule.limits.as_ref().or_else(|| inherited?.limits.as_ref())),
+        limits: limits(rule.limits.as_deref().or_else(|| inherited?.limits.as_ref())),
         upstream: upstream.map_or_else(UpstreamLimits::default, upstream_limits),
         upgrades: upgrades.map(|protocols| protocols.iter().map(|protocol| protocol.as_str().into()).collect()),
     }
