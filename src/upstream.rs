@@ -80,6 +80,16 @@ impl Endpoint {
         until != 0 && until > self.age_ms()
     }
 
+    /// How much longer it is set aside; zero if it is not.
+    pub fn set_aside_for(&self) -> Duration {
+        Duration::from_millis(self.aside_until_ms.load(Ordering::Relaxed).saturating_sub(self.age_ms()))
+    }
+
+    /// Connects that failed since the last one that went well.
+    pub fn connect_failures(&self) -> u32 {
+        self.failures.load(Ordering::Relaxed)
+    }
+
     /// Notes a failed connect: the endpoint is set aside for a while that doubles with each failure.
     pub fn connect_failed(&self) {
         let failures = self.failures.fetch_add(1, Ordering::Relaxed).min(8);

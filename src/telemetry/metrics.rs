@@ -28,12 +28,12 @@ use std::time::Duration;
 use prometheus::{Registry, TextEncoder};
 
 pub use self::cells::{Buckets, InvalidBuckets};
-pub use self::cluster::ClusterMetrics;
-pub use self::control::{ControlMetrics, SourceMetrics};
+pub use self::cluster::{ClusterMetrics, ClusterTotals};
+pub use self::control::{ControlMetrics, SourceMetrics, SourceTold};
 pub use self::labels::{
     ConnectionState, GrpcStatus, Handshake, MirrorOutcome, Refusal, RetryReason, SourceError, StatusWrite, TlsVersion,
 };
-pub use self::rule::RuleMetrics;
+pub use self::rule::{RuleMetrics, RuleTotals};
 pub use self::worker::{ListenerMetrics, WorkerMetrics};
 
 use self::certificates::Certificates;
@@ -54,6 +54,7 @@ pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
 /// All metrics of one gateway.
 pub struct Metrics {
     registry: Registry,
+    bounds: Box<[f64]>,
     rules: Arc<Rules>,
     unmatched: Arc<RuleMetrics>,
     clusters: Arc<Clusters>,
@@ -70,6 +71,7 @@ impl Metrics {
     /// Makes the metrics of a gateway with that many workers; `buckets` are those of all request durations.
     pub fn new(workers: usize, buckets: Buckets) -> Arc<Self> {
         let registry = Registry::new();
+        let bounds = buckets.bounds().into();
         let buckets = Arc::new(buckets);
         let rules = Arc::new(Rules::new(workers, Arc::clone(&buckets)));
         let clusters = Arc::new(Clusters::new(workers, Arc::clone(&buckets)));
@@ -86,7 +88,18 @@ impl Metrics {
         register(&registry, Gather::new(Arc::new(Process)));
         let control = ControlMetrics::new(&registry);
         let unmatched = rules.get(NOTHING, NOTHING, NOTHING);
-        Arc::new(Self { registry, rules, unmatched, clusters, workers, listeners, sources, certificates, control })
+        Arc::new(Self {
+            registry,
+            bounds,
+            rules,
+            unmatched,
+            clusters,
+            workers,
+            listeners,
+            sources,
+            certificates,
+            control,
+        })
     }
 
     /// All series in the text format. Takes as long as there are series: call it off the data path.
@@ -136,6 +149,21 @@ impl Metrics {
     /// Tells which certificates are served: the Secret of each and when it expires, in seconds since the epoch.
     pub fn set_certificates(&self, certificates: Vec<(String, i64)>) {
         self.certificates.set(certificates);
+    }
+
+    /// The upper bounds in seconds of the buckets of all request durations.
+    pub fn bounds(&self) -> &[f64] {
+        &self.bounds
+    }
+
+    /// What all rules together have counted so far, and requests that none took.
+    pub fn totals(&self) -> RuleTotals {
+        self.rules.totals()
+    }
+
+    /// How every source is, by name.
+    pub fn sources(&self) -> Vec<SourceTold> {
+        self.sources.told()
     }
 
     /// What the controller counts.

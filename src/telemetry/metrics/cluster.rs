@@ -19,6 +19,21 @@ pub struct ClusterMetrics {
     workers: PerWorker<Block>,
 }
 
+/// What a Cluster has counted so far, for those who look beside the scrapes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterTotals {
+    /// Attempts that were answered, by time to the head of the answer: one count per bucket, the last above all bounds.
+    pub buckets: Vec<u64>,
+    /// Connections that carry a request now.
+    pub active: u64,
+    /// Connections that wait in pools now.
+    pub idle: u64,
+    /// Connections that could not be made.
+    pub connect_failures: u64,
+    /// Attempts after the first one.
+    pub retries: u64,
+}
+
 /// All Clusters.
 pub(super) struct Clusters {
     workers: usize,
@@ -105,6 +120,22 @@ impl ClusterMetrics {
     /// A copy of a request came to its end.
     pub fn mirrored(&self, worker: usize, outcome: MirrorOutcome) {
         self.add(worker, MIRRORED + outcome as usize, 1);
+    }
+
+    /// What it has counted so far.
+    pub fn totals(&self) -> ClusterTotals {
+        let mut sum = Sum::default();
+        self.workers.used().for_each(|block| self.buckets.sum_up(block, DURATIONS, &mut sum));
+        // A gauge that two workers change is negative in one of them for a moment.
+        let words =
+            |word: usize| self.workers.used().map(|block| block.get_signed(word)).sum::<i64>().max(0).cast_unsigned();
+        ClusterTotals {
+            buckets: sum.counts,
+            active: words(CONNECTIONS + ConnectionState::Active as usize),
+            idle: words(CONNECTIONS + ConnectionState::Idle as usize),
+            connect_failures: words(CONNECT_FAILURES),
+            retries: (0..RetryReason::ALL.len()).map(|reason| words(RETRIES + reason)).sum(),
+        }
     }
 
     fn add(&self, worker: usize, word: usize, n: i64) {

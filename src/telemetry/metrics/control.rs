@@ -29,6 +29,19 @@ pub struct SourceMetrics {
     errors: [AtomicU64; SourceError::ALL.len()],
 }
 
+/// How a source is, for those who look beside the scrapes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceTold {
+    /// Its name, such as `kube/routes`.
+    pub name: Arc<str>,
+    /// Whether it has listed everything once.
+    pub synced: bool,
+    /// How long ago it was last heard of.
+    pub staleness: Duration,
+    /// What went wrong and how often; what never did is left out.
+    pub errors: Vec<(SourceError, u64)>,
+}
+
 /// All sources.
 #[derive(Default)]
 pub(super) struct Sources(Mutex<BTreeMap<Arc<str>, Arc<SourceMetrics>>>);
@@ -141,6 +154,22 @@ impl SourceMetrics {
 impl Sources {
     pub(super) fn get(&self, name: &str) -> Arc<SourceMetrics> {
         Arc::clone(self.0.lock().entry(name.into()).or_insert_with(|| Arc::new(SourceMetrics::new())))
+    }
+}
+
+impl Sources {
+    /// How they are, by name.
+    pub(super) fn told(&self) -> Vec<SourceTold> {
+        let one = |(name, source): (&Arc<str>, &Arc<SourceMetrics>)| {
+            let errors = SourceError::ALL.iter().map(|e| (*e, source.errors[*e as usize].load(Relaxed)));
+            SourceTold {
+                name: Arc::clone(name),
+                synced: source.synced.load(Relaxed),
+                staleness: source.staleness(),
+                errors: errors.filter(|(_, count)| *count > 0).collect(),
+            }
+        };
+        self.0.lock().iter().map(one).collect()
     }
 }
 

@@ -312,6 +312,12 @@ pub(super) fn method_code_key(method: &Method, code: u16) -> u64 {
     method * CODES + code + 1
 }
 
+/// Whether a key of a method and a code has a code from 500 to 599.
+pub(super) fn is_server_error(key: u64) -> bool {
+    let code = (key - 1) % CODES + 100;
+    (500..600).contains(&code)
+}
+
 /// The key of a connection that was passed through or `refused`: above those of methods and codes, below `2^13`.
 pub(super) fn passed_key(refused: Option<Refusal>) -> u64 {
     PASSED + refused.map_or(0, |reason| reason as u64 + 1)

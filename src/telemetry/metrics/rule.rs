@@ -8,7 +8,7 @@ use prometheus::proto::MetricType;
 
 use super::cells::{Block, Buckets, Counts, PerWorker};
 use super::family::{Family, Source, Spec, Sum};
-use super::labels::{GrpcStatus, Refusal, method_code, method_code_key, passed_key, passed_result};
+use super::labels::{GrpcStatus, Refusal, is_server_error, method_code, method_code_key, passed_key, passed_result};
 use super::weak::WeakMap;
 
 /// Requests of one rule under one Selector.
@@ -26,6 +26,17 @@ struct Cells {
     durations: Block,
     /// Calls of gRPC by their status, where there were any.
     calls: OnceLock<Block>,
+}
+
+/// What a rule has counted so far, for those who look beside the scrapes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuleTotals {
+    /// Requests answered.
+    pub requests: u64,
+    /// Those of them that were answered with 500 to 599.
+    pub server_errors: u64,
+    /// Requests by duration: one count per bucket, the last one above all bounds.
+    pub buckets: Vec<u64>,
 }
 
 /// All rules.
@@ -84,6 +95,21 @@ impl RuleMetrics {
         cells.calls.get_or_init(|| Block::new(GrpcStatus::ALL.len())).add(status as usize, 1);
     }
 
+    /// Adds what this rule has counted so far.
+    pub fn add_to(&self, totals: &mut RuleTotals) {
+        let mut sum = Sum { counts: std::mem::take(&mut totals.buckets), ..Sum::default() };
+        for cells in self.workers.used() {
+            self.buckets.sum_up(&cells.durations, 0, &mut sum);
+            cells.counts.for_each(|key, count| {
+                if passed_result(key).is_none() {
+                    totals.requests += count;
+                    totals.server_errors += if is_server_error(key) { count } else { 0 };
+                }
+            });
+        }
+        totals.buckets = sum.counts;
+    }
+
     fn label_values(&self) -> [&str; 3] {
         let [selector, route, rule] = &self.labels;
         [selector, route, rule]
@@ -129,6 +155,13 @@ impl Cells {
 impl Rules {
     pub(super) fn new(workers: usize, buckets: Arc<Buckets>) -> Self {
         Self { workers, buckets, handles: WeakMap::new() }
+    }
+
+    /// What all of them have counted so far.
+    pub(super) fn totals(&self) -> RuleTotals {
+        let mut totals = RuleTotals::default();
+        self.handles.all().iter().for_each(|rule| rule.add_to(&mut totals));
+        totals
     }
 
     pub(super) fn get(&self, selector: &str, route: &str, rule: &str) -> Arc<RuleMetrics> {
