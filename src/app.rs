@@ -152,7 +152,7 @@ impl App {
             lifecycle: Arc::clone(&lifecycle),
             metrics: Arc::clone(&shared.metrics),
             logs,
-            pages: pages::pages(&shared, &clusters, served.clone()),
+            pages: pages::pages(&shared, &clusters, served.clone(), examined.clone()),
         };
         tokio::spawn(admin.serve(parts));
         let hangups = access_log::hangups().context("signal handlers")?;

@@ -2,41 +2,58 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use serde::Serialize;
 use tokio::sync::watch;
 
-use crate::admin::{Ask, Page, Shown};
+use crate::admin::{Ask, Handler, Page, Shown};
 use crate::explain::live::{Live, wants_text};
 use crate::explain::{Gateway, Question};
-use crate::ir::Fragment;
+use crate::ir::{Fragment, Served};
 use crate::proxy::Shared;
 use crate::upstream::Clusters;
 
-/// `/explain` and `/routes`.
+/// `/clusters`, `/explain`, `/objects`, `/routes` and `/state`.
 pub(super) fn pages(
     shared: &Arc<Shared>,
     clusters: &Arc<Clusters>,
     served: watch::Receiver<Option<Arc<Fragment>>>,
+    examined: watch::Receiver<Option<Arc<Served>>>,
 ) -> BTreeMap<&'static str, Page> {
-    let gateway = Gateway::from(&shared.settings);
-    let (published, lifecycle) = (Arc::clone(&shared.published), Arc::clone(&shared.lifecycle));
-    let live = Arc::new(Live { gateway, published, clusters: Arc::clone(clusters), lifecycle });
-    let routes = Arc::clone(&live);
-    let explain = move |ask: &Ask| {
-        let question = question(ask)?;
-        let fragment = served.borrow().clone();
-        let answer = live.answer(&question, fragment.as_deref())?;
-        show(ask, &answer, || answer.to_text())
-    };
-    let routes = move |ask: &Ask| {
-        let page = routes.routes(&ask.query)?;
-        show(ask, &page, || page.to_text())
+    let live = Arc::new(Live {
+        gateway: Gateway::from(&shared.settings),
+        published: Arc::clone(&shared.published),
+        clusters: Arc::clone(clusters),
+        lifecycle: Arc::clone(&shared.lifecycle),
+        metrics: Arc::clone(&shared.metrics),
+        served,
+        examined,
+        class_name: shared.settings.class_name.clone(),
+        started: Instant::now(),
+    });
+    let page = |takes_body, answer: fn(&Live, &Ask) -> Result<Shown, String>| {
+        let live = Arc::clone(&live);
+        let handler: Handler = Arc::new(move |ask: &Ask| answer(&live, ask));
+        Page { takes_body, handler }
     };
     BTreeMap::from([
-        ("explain", Page { takes_body: true, handler: Arc::new(explain) }),
-        ("routes", Page { takes_body: false, handler: Arc::new(routes) }),
+        ("clusters", page(false, |live, ask| json(&live.clusters(&ask.query)?))),
+        ("explain", page(true, explain)),
+        ("objects", page(false, |live, ask| json(&live.objects(&ask.query)?))),
+        ("routes", page(false, routes)),
+        ("state", page(false, |live, _| json(&live.state()))),
     ])
+}
+
+fn explain(live: &Live, ask: &Ask) -> Result<Shown, String> {
+    let answer = live.answer(&question(ask)?)?;
+    show(ask, &answer, || answer.to_text())
+}
+
+fn routes(live: &Live, ask: &Ask) -> Result<Shown, String> {
+    let page = live.routes(&ask.query)?;
+    show(ask, &page, || page.to_text())
 }
 
 fn question(ask: &Ask) -> Result<Question, String> {
@@ -50,6 +67,10 @@ fn show(ask: &Ask, value: &impl Serialize, text: impl FnOnce() -> String) -> Res
     if wants_text(&ask.query, ask.accepts_text)? {
         return Ok(Shown::Text(text()));
     }
+    json(value)
+}
+
+fn json(value: &impl Serialize) -> Result<Shown, String> {
     serde_json::to_value(value).map(Shown::Json).map_err(|error| error.to_string())
 }
 

@@ -1,13 +1,25 @@
 //! The pages of a running gateway: what it serves this moment, and why.
 
-use std::sync::Arc;
+mod clusters;
+mod objects;
+mod part;
+mod state;
 
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::watch;
+
+pub use self::clusters::{ClusterRow, ClustersTold, EndpointRow, EndpointState};
+pub use self::objects::{FindingTold, ObjectRow, Objects, ShadowedTold};
+pub use self::state::{DrainTold, ListenerTold, SourceRow, State, Traffic};
 use super::question::pairs;
 use super::routes::{self, Page};
 use super::{Answer, EndpointTold, Endpoints, Gateway, Question, World};
-use crate::ir::{ClusterId, Fragment};
+use crate::ir::{ClusterId, Fragment, Served};
 use crate::lifecycle::Lifecycle;
 use crate::publish::{Published, Snapshot};
+use crate::telemetry::metrics::Metrics;
 use crate::upstream::Clusters;
 
 /// What a running gateway has to explain itself with.
@@ -20,16 +32,27 @@ pub struct Live {
     pub clusters: Arc<Clusters>,
     /// Its phase.
     pub lifecycle: Arc<Lifecycle>,
+    /// What it counts.
+    pub metrics: Arc<Metrics>,
+    /// What the table is made of.
+    pub served: watch::Receiver<Option<Arc<Fragment>>>,
+    /// The same, with what was found in the table afterwards.
+    pub examined: watch::Receiver<Option<Arc<Served>>>,
+    /// The class that it serves.
+    pub class_name: String,
+    /// When it started.
+    pub started: Instant,
 }
 
 impl Live {
-    /// What becomes of a request at the table that is served now. `fragment` is what it was made of.
-    pub fn answer(&self, question: &Question, fragment: Option<&Fragment>) -> Result<Answer, String> {
+    /// What becomes of a request at the table that is served now.
+    pub fn answer(&self, question: &Question) -> Result<Answer, String> {
         let snapshot: Arc<Snapshot> = self.published.load();
+        let fragment = self.served.borrow().clone();
         let world = World {
             gateway: &self.gateway,
             table: &snapshot.table,
-            fragment,
+            fragment: fragment.as_deref(),
             endpoints: &*self.clusters,
             source: "the table being served".to_owned(),
             generation: Some(snapshot.generation),
@@ -40,6 +63,10 @@ impl Live {
             answer.notes.push(format!("the gateway is {phase}: it answers every new request with 503"));
         }
         Ok(answer)
+    }
+
+    fn uptime_seconds(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
     }
 
     /// A part of the table that is served now.

@@ -14,10 +14,21 @@ use crate::publish::{Published, Publisher, TlsSettings};
 use crate::settings::Settings;
 use crate::source::index::Index;
 use crate::source::{Update, file, translate};
-use crate::telemetry::metrics::{Buckets, Metrics};
+use crate::telemetry::metrics::{Buckets, Metrics, SourceError};
 
-/// The pages of a gateway that serves the test data of explanations.
+/// A gateway that serves the test data of explanations.
+struct Shop {
+    pages: BTreeMap<&'static str, Page>,
+    metrics: Arc<Metrics>,
+    clusters: Arc<Clusters>,
+    lifecycle: Arc<Lifecycle>,
+}
+
 async fn pages_of_shop() -> BTreeMap<&'static str, Page> {
+    shop().await.pages
+}
+
+async fn shop() -> Shop {
     let settings = Settings::default();
     let mut index = Index::new(translation(&settings, translate::HostBackends::Anywhere));
     let loaded = file::load(Path::new("src/explain/testdata"));
@@ -38,14 +49,16 @@ async fn pages_of_shop() -> BTreeMap<&'static str, Page> {
         Arc::clone(&clusters),
         Arc::clone(&metrics),
     );
-    let mut served = tables.served();
+    let (mut served, mut examined) = (tables.served(), tables.examined());
     let (updates, received) = mpsc::channel(1);
     tokio::spawn(tables.run(received));
     updates.send(Update::Table { fragment, endpoints }).await.unwrap();
     let wait = tokio::time::timeout(Duration::from_secs(20), served.wait_for(Option::is_some));
     wait.await.expect("in time").expect("a publisher");
-    let shared = Shared::new(settings, 1, published, lifecycle, metrics, None);
-    pages(&shared, &clusters, served)
+    let wait = tokio::time::timeout(Duration::from_secs(20), examined.wait_for(Option::is_some));
+    wait.await.expect("in time").expect("a publisher");
+    let shared = Shared::new(settings, 1, published, Arc::clone(&lifecycle), Arc::clone(&metrics), None);
+    Shop { pages: pages(&shared, &clusters, served, examined), metrics, clusters, lifecycle }
 }
 
 fn get(pages: &BTreeMap<&'static str, Page>, page: &str, query: &str) -> Result<Shown, String> {
@@ -110,4 +123,106 @@ async fn routes_are_told_a_page_at_a_time() {
     assert_eq!(rows(&named), ["shop/beta 0", "shop/wild 0"]);
     let Ok(Shown::Text(text)) = get(&pages, "routes", "o=text") else { panic!("no text") };
     insta::assert_snapshot!(text);
+}
+
+/// The rows of a list whose field is this.
+fn rows<'a>(told: &'a Value, field: &str, wanted: &str) -> Vec<&'a Value> {
+    told["rows"].as_array().unwrap().iter().filter(|row| row[field] == wanted).collect()
+}
+
+#[tokio::test]
+async fn the_state_tells_the_phase_what_readiness_waits_for_and_sources() {
+    let shop = shop().await;
+    let latch = shop.lifecycle.readiness().register("kube/routes");
+    shop.metrics.source("file").set_synced(true);
+    shop.metrics.source("file").error(SourceError::Decode);
+    shop.metrics.unmatched().record(0, &http::Method::GET, 404, Duration::ZERO);
+    shop.metrics.unmatched().record(0, &http::Method::GET, 503, Duration::from_secs(100));
+    let state = value(get(&shop.pages, "state", ""));
+    assert_eq!(
+        (&state["phase"], &state["ready"], &state["generation"]),
+        (&json!("Starting"), &json!(false), &json!(1))
+    );
+    assert_eq!(state["waitsFor"], json!(["phase Starting", "pending: kube/routes"]));
+    assert_eq!((&state["sources"][0]["name"], &state["sources"][0]["synced"]), (&json!("file"), &json!(true)));
+    assert_eq!(state["sources"][0]["errors"], json!({"decode": 1}));
+    assert_eq!((&state["traffic"]["requests"], &state["traffic"]["serverErrors"]), (&json!(2), &json!(1)));
+    let buckets = state["traffic"]["buckets"].as_array().unwrap();
+    assert_eq!(buckets.len(), state["bounds"].as_array().unwrap().len() + 1);
+    assert_eq!((&buckets[0], buckets.last()), (&json!(1), Some(&json!(1))));
+    assert_eq!(state["drain"]["longestSeconds"], 55.0);
+    latch.done();
+    shop.lifecycle.serving().unwrap();
+    let state = value(get(&shop.pages, "state", ""));
+    assert_eq!((&state["ready"], &state["waitsFor"]), (&json!(true), &json!([])));
+}
+
+#[tokio::test]
+async fn objects_are_told_with_verdicts_and_traffic_and_are_found() {
+    let shop = shop().await;
+    let rule = shop.metrics.rule("shop/shop", "shop/cart", "cart");
+    rule.record(0, &http::Method::GET, 200, Duration::ZERO);
+    rule.record(0, &http::Method::GET, 500, Duration::ZERO);
+    let all = value(get(&shop.pages, "objects", ""));
+    assert_eq!((&all["selectors"], &all["routes"], &all["found"]), (&json!(3), &json!(3), &json!(6)));
+    let cart = rows(&all, "object", "shop/cart")[0];
+    assert_eq!((&cart["kind"], &cart["selector"]), (&json!("Route"), &json!("shop/shop")));
+    assert_eq!(cart["hostnames"], json!(["shop.example.com"]));
+    assert_eq!((&cart["accepted"]["ok"], &cart["programmed"]), (&json!(true), &json!(true)));
+    assert_eq!(
+        (&cart["resolvedRefs"]["ok"], &cart["resolvedRefs"]["reason"]),
+        (&json!(false), &json!("BackendNotFound"))
+    );
+    assert_eq!((&cart["traffic"]["requests"], &cart["traffic"]["serverErrors"]), (&json!(2), &json!(1)));
+    let selector = rows(&all, "object", "shop/shop")[0];
+    assert_eq!((&selector["attachedRoutes"], &selector["traffic"]["requests"]), (&json!(1), &json!(2)));
+    let found = |query| value(get(&shop.pages, "objects", query))["found"].clone();
+    assert_eq!(found("q=SHOP/WILD&kind=Route"), 1);
+    assert_eq!(found("q=*.example.com"), 2);
+    assert_eq!(found("q=cart+nowhere&state=trouble"), 1);
+    assert_eq!(found("q=cart+everywhere"), 0);
+    let (mut offset, mut seen) = (Some(0), Vec::new());
+    while let Some(at) = offset {
+        let part = value(get(&shop.pages, "objects", &format!("offset={at}&limit=2")));
+        seen.extend(part["rows"].as_array().unwrap().clone());
+        offset = part["next"].as_u64();
+    }
+    assert_eq!(json!(seen), all["rows"]);
+    assert_eq!(get(&shop.pages, "objects", "kind=Pod").unwrap_err(), r#"kind: "Pod" is none of Selector, Route"#);
+}
+
+#[tokio::test]
+async fn clusters_are_told_with_the_health_of_endpoints_and_why() {
+    let shop = shop().await;
+    let all = value(get(&shop.pages, "clusters", ""));
+    assert_eq!((&all["total"], &all["troubled"]), (&json!(2), &json!(2)));
+    let canary = rows(&all, "cluster", "shop/cart-canary:80")[0];
+    assert_eq!((&canary["ready"], &canary["reason"]), (&json!(0), &json!("the Service has no endpoint that is ready")));
+    let cluster = shop.clusters.all().into_iter().find(|c| c.id.to_string() == "shop/cart:8080").unwrap();
+    cluster.endpoints().all[0].connect_failed();
+    cluster.endpoints().all[0].connect_failed();
+    cluster.metrics.record(0, Duration::from_millis(7));
+    cluster.metrics.connect_failed(0);
+    let told = value(get(&shop.pages, "clusters", "q=10.0.0.1"));
+    assert_eq!(told["found"], 1);
+    let cart = &told["rows"][0];
+    assert_eq!((&cart["ready"], &cart["connectFailures"]), (&json!(1), &json!(1)));
+    let endpoints: Vec<_> =
+        cart["endpoints"].as_array().unwrap().iter().map(|e| (&e["address"], &e["state"])).collect();
+    let is = [("10.0.0.1:8080", "setAside"), ("10.0.0.2:8080", "ready"), ("10.0.0.3:8080", "draining")];
+    assert_eq!(json!(endpoints), json!(is));
+    let reason = cart["endpoints"][0]["reason"].as_str().unwrap();
+    assert!(reason.starts_with("2 connects in a row failed; used only where no other is left, for "), "{reason}");
+    assert_eq!(cart["buckets"].as_array().unwrap().iter().filter_map(Value::as_u64).sum::<u64>(), 1);
+}
+
+/// What the page asks for while somebody looks at it must not take long where there is much.
+#[tokio::test]
+async fn the_lists_of_the_page_have_bounds() {
+    let pages = pages_of_shop().await;
+    for list in ["objects", "clusters"] {
+        let told = value(get(&pages, list, "limit=1"));
+        assert_eq!((told["rows"].as_array().unwrap().len(), &told["next"]), (1, &json!(1)), "{list}");
+        assert!(get(&pages, list, "limit=many").is_err());
+    }
 }
