@@ -4,8 +4,10 @@
 //! reveals nothing beyond metrics. The operator port listens on loopback, reached by `kubectl port-forward`; a GET never
 //! changes anything there, and a browser that was lured to it by a foreign page is refused.
 
+mod guard;
 mod listen;
 mod operator;
+mod page;
 mod public;
 mod server;
 #[cfg(test)]

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use http::header::{ACCEPT, HOST, ORIGIN};
-use http::{HeaderMap, Method, Request, StatusCode};
+use http::header::ACCEPT;
+use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 
 use super::server::{Answer, method_not_allowed, text, typed};
-use super::{Ask, Page, Parts, Shown};
+use super::{Ask, Page, Parts, Shown, guard, page};
 use crate::lifecycle::Holder;
 
 /// The operator port.
@@ -31,7 +31,7 @@ impl Operator {
     }
 
     pub(super) async fn answer(self, request: Request<Incoming>) -> Answer {
-        if let Err(reason) = from_here(request.headers()) {
+        if let Err(reason) = guard::from_here(request.method(), request.headers()) {
             return error(StatusCode::FORBIDDEN, reason);
         }
         let path = request.uri().path().trim_start_matches('/').to_owned();
@@ -43,8 +43,11 @@ impl Operator {
             ("loglevel", &Method::GET | &Method::HEAD) => self.log_level(),
             ("loglevel", &Method::PUT) => self.set_log_level(request.into_body()).await,
             ("loglevel", _) => method_not_allowed("GET, HEAD, PUT"),
+            ("", &Method::GET | &Method::HEAD) if page::is_wanted(request.headers()) => page::html(),
             ("", &Method::GET | &Method::HEAD) => self.index(),
-            ("", _) => method_not_allowed("GET, HEAD"),
+            (page::STYLE, &Method::GET | &Method::HEAD) => page::style(),
+            (page::SCRIPT, &Method::GET | &Method::HEAD) => page::script(),
+            ("" | page::STYLE | page::SCRIPT, _) => method_not_allowed("GET, HEAD"),
             (name, method) => match self.0.pages.get(name) {
                 None => error(StatusCode::NOT_FOUND, "no such page, / lists all"),
                 Some(page) => match *method {
@@ -149,32 +152,6 @@ async fn show(page: &Page, ask: Ask) -> Answer {
         Ok(Err(reason)) => error(StatusCode::BAD_REQUEST, reason),
         Err(_) => error(StatusCode::INTERNAL_SERVER_ERROR, "the page could not be made"),
     }
-}
-
-/// Refuses a browser that a foreign page sent here: by a name that was made to resolve to loopback (the `Host` is not
-/// loopback's then), or across origins (the `Origin` is not this one then).
-fn from_here(headers: &HeaderMap) -> Result<(), &'static str> {
-    let mut hosts = headers.get_all(HOST).iter();
-    let (Some(host), None) = (hosts.next().and_then(|host| host.to_str().ok()), hosts.next()) else {
-        return Err("the request must name one host");
-    };
-    if !is_loopback(host) {
-        return Err("the host must be localhost, 127.0.0.1 or [::1]");
-    }
-    let same = |origin: &http::HeaderValue| {
-        origin
-            .to_str()
-            .is_ok_and(|origin| origin.strip_prefix("http://").is_some_and(|rest| rest.eq_ignore_ascii_case(host)))
-    };
-    if headers.get_all(ORIGIN).iter().all(same) { Ok(()) } else { Err("requests of other origins are refused") }
-}
-
-fn is_loopback(host: &str) -> bool {
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-        _ => host,
-    };
-    name.eq_ignore_ascii_case("localhost") || name == "127.0.0.1" || name == "[::1]"
 }
 
 fn json(status: StatusCode, value: &Value) -> Answer {

@@ -244,6 +244,65 @@ async fn a_browser_on_a_foreign_page_is_refused() {
 }
 
 #[tokio::test]
+async fn what_a_browser_does_for_another_site_is_refused() {
+    let ports = Ports::open();
+    let told = |site: &str, mode: &str, dest: &str| {
+        format!(
+            "host: localhost:8082\r\nsec-fetch-site: {site}\r\nsec-fetch-mode: {mode}\r\nsec-fetch-dest: {dest}\r\n"
+        )
+    };
+    let cases = [
+        ("GET", told("same-origin", "cors", "empty"), 200),
+        ("GET", told("none", "navigate", "document"), 200),
+        // A link, followed by a person.
+        ("GET", told("cross-site", "navigate", "document"), 200),
+        ("GET", told("cross-site", "no-cors", "image"), 403),
+        ("GET", told("cross-site", "navigate", "iframe"), 403),
+        // Another port of localhost.
+        ("GET", told("same-site", "no-cors", "script"), 403),
+        ("POST", told("cross-site", "navigate", "document"), 403),
+        ("GET", told("none", "navigate", "document") + "sec-fetch-site: cross-site\r\n", 200),
+        ("GET", told("none", "cors", "empty") + "sec-fetch-site: cross-site\r\n", 403),
+    ];
+    for (method, head, status) in cases {
+        assert_eq!(ports.operator_with(method, "/drain", &head, "").await.status, status, "{method} {head}");
+    }
+}
+
+#[tokio::test]
+async fn a_browser_gets_the_page_and_a_program_the_list() {
+    let ports = Ports::open();
+    let browser = "host: localhost:8082\r\naccept: text/html,application/xhtml+xml,*/*;q=0.8\r\n";
+    let page = ports.operator_with("GET", "/", browser, "").await;
+    assert_eq!(page.status, 200);
+    for guard in [
+        "content-type: text/html; charset=utf-8",
+        "content-security-policy: default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self';",
+        "frame-ancestors 'none'; require-trusted-types-for 'script'",
+        "x-frame-options: DENY",
+        "x-content-type-options: nosniff",
+        "referrer-policy: no-referrer",
+        "cache-control: no-store",
+        "vary: accept",
+    ] {
+        assert!(page.head.contains(guard), "{guard} in {}", page.head);
+    }
+    for (path, media_type) in [("/page.css", "text/css"), ("/page.js", "text/javascript")] {
+        assert!(page.body.contains(&format!("\"{path}\"")), "{path}");
+        let part = ports.operator("GET", path, "").await;
+        assert_eq!(part.status, 200, "{path}");
+        assert!(part.head.contains(&format!("content-type: {media_type}; charset=utf-8")), "{}", part.head);
+        assert_eq!(ports.operator("POST", path, "").await.status, 405);
+    }
+    // The policy lets nothing else in, so nothing else may be asked for.
+    for outside in ["http:", "https:", "<style", "onclick=", "style="] {
+        assert!(!page.body.replace("placeholder=\"http:", "").contains(outside), "{outside}");
+    }
+    assert!(ports.operator("GET", "/", "").await.head.contains("content-type: application/json"));
+    assert_eq!(ports.public("GET", "/page.js").await.status, 404);
+}
+
+#[tokio::test]
 async fn silent_connections_lock_nobody_out() {
     let ports = Ports::open();
     let mut silent = Vec::new();
