@@ -16,7 +16,7 @@ HTTPWG := 0.2.5
 GRPCIO := 1.85.3
 AIOQUIC := 1.7.2
 
-.PHONY: help run test deps check fmt clippy doc deny unit drift chart chart-update image image-of h2-conformance grpc-interop http3-interop fuzz e2e cluster cluster-down bench bench-subject
+.PHONY: help run test deps check fmt clippy doc deny unit drift chart chart-update image image-of h2-conformance grpc-interop http3-interop page fuzz e2e cluster cluster-down bench bench-subject
 
 help: ## Lists these targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 16
@@ -116,6 +116,13 @@ http3-interop: ## Requests of aioquic over HTTP/3 through the gateway; docs/http
 	cargo build --locked --bin lockgate
 	@$(QUIC_VENV)/bin/python3 -c 'import aioquic' 2> /dev/null || { python3 -m venv $(QUIC_VENV); $(QUIC_VENV)/bin/pip install -q aioquic==$(AIOQUIC); }
 	e2e/conformance/http3 $(TARGET)/debug/lockgate $(QUIC_VENV)/bin/python3
+
+# A browser is some 100 MB of packages, and two minutes.
+page: ## The status page in a headless Chromium, and its screenshots in docs/images. No part of `make test`
+	cargo build --locked --bin lockgate
+	@missing=; for program in chromium pngquant; do command -v $$program > /dev/null || missing+=" $$program"; done; \
+	if [ -n "$$missing" ]; then apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing fonts-dejavu-core; fi
+	e2e/page/check $(TARGET)/debug/lockgate chromium docs/images
 
 # The flags are those of `cargo fuzz run --sanitizer none`; without a sanitizer a stable compiler will do. With nightly and cargo-fuzz
 # `cargo fuzz run TARGET` works too.
