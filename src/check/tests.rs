@@ -1,3 +1,5 @@
+mod docs;
+
 use std::path::PathBuf;
 
 use super::*;
