@@ -103,12 +103,18 @@ maxDelay, or nothing with a delay of 0, then timeout, and 5 s are for cutting wh
 {{- $seconds -}}
 {{- end -}}
 
-{{/* lockgate.yaml: config, with the grace period that the pod gets, so that the gateway checks it again with flags and variables. */}}
+{{/*
+lockgate.yaml: config, with the grace period that the pod gets, so that the gateway checks it again with flags and variables, and with the
+Service that is its own.
+*/}}
 {{- define "lockgate.config" -}}
 {{- $config := deepCopy .Values.config -}}
 {{- $drain := get $config "drain" | default dict -}}
 {{- $_ := set $drain "gracePeriod" (printf "%ss" (include "lockgate.gracePeriod" .)) -}}
 {{- $_ := set $config "drain" $drain -}}
+{{- with include "lockgate.ownService" . -}}
+{{- $_ := set $config "kubernetes" (merge (dict "service" .) (get $config "kubernetes" | default dict)) -}}
+{{- end -}}
 {{- toYaml $config -}}
 {{- end -}}
 
@@ -185,3 +191,20 @@ maxDelay, or nothing with a delay of 0, then timeout, and 5 s are for cutting wh
 {{- define "lockgate.usesCluster" -}}
 {{- if not .Values.config.manifests -}}true{{- end -}}
 {{- end -}}
+{{/* Whether Events are written: not empty if they are. */}}
+{{- define "lockgate.writesEvents" -}}
+{{- if and (include "lockgate.writesStatus" .) (ne (get (.Values.config.kubernetes | default dict) "writeEvents" | toString) "false") -}}true{{- end -}}
+{{- end -}}
+
+{{/* The Service whose addresses go into the status of Selectors, as namespace/name; empty for none. */}}
+{{- define "lockgate.ownService" -}}
+{{- if and (include "lockgate.usesCluster" .) (include "lockgate.writesStatus" .) -}}
+{{- $set := get (.Values.config.kubernetes | default dict) "service" -}}
+{{- if kindIs "string" $set | and (hasKey (.Values.config.kubernetes | default dict) "service") -}}
+{{- if $set -}}{{- contains "/" $set | ternary $set (printf "%s/%s" .Release.Namespace $set) -}}{{- end -}}
+{{- else -}}
+{{- printf "%s/%s" .Release.Namespace (include "lockgate.fullname" .) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+

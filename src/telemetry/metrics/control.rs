@@ -10,7 +10,7 @@ use prometheus::proto::MetricType;
 use prometheus::{Histogram, HistogramOpts, IntCounterVec, IntGauge, Opts, Registry};
 
 use super::family::{Family, Source, Spec, registered};
-use super::labels::{SourceError, StatusWrite};
+use super::labels::{EventWrite, SourceError, StatusWrite};
 
 /// Tables, endpoint updates and status writes.
 pub struct ControlMetrics {
@@ -18,6 +18,7 @@ pub struct ControlMetrics {
     publish: Histogram,
     endpoint_lag: Histogram,
     status_writes: IntCounterVec,
+    events: IntCounterVec,
 }
 
 /// One source.
@@ -69,6 +70,7 @@ impl ControlMetrics {
         let build = Opts::new("lockgate_build_info", "Always 1; the labels tell the build.");
         registered(registry, IntGauge::with_opts(build.const_label("version", env!("CARGO_PKG_VERSION")))).set(1);
         let generation = IntGauge::new("lockgate_table_generation", "Generation of the table that is served.");
+        let events = Opts::new("lockgate_events_total", "Events about objects, by what became of them.");
         let writes = Opts::new("lockgate_status_writes_total", "Writes of an object's status, by result.");
         Self {
             generation: registered(registry, generation),
@@ -78,6 +80,7 @@ impl ControlMetrics {
                 "Time from an endpoint event to its use by the proxy.",
             ),
             status_writes: registered(registry, IntCounterVec::new(writes, &["result"])),
+            events: registered(registry, IntCounterVec::new(events, &["result"])),
         }
     }
 
@@ -95,6 +98,11 @@ impl ControlMetrics {
     /// A status write ended.
     pub fn status_write(&self, result: StatusWrite) {
         self.status_writes.with_label_values(&[result.as_str()]).inc();
+    }
+
+    /// An Event was written or will not be.
+    pub fn event_write(&self, result: EventWrite) {
+        self.events.with_label_values(&[result.as_str()]).inc();
     }
 }
 
