@@ -127,31 +127,36 @@ Service that is its own.
 {{- $port -}}
 {{- end -}}
 
-{{/* The listeners as JSON: {listeners: [{name, port, plain}]}, plain where a client needs neither TLS nor a PROXY protocol header. */}}
+{{/*
+The listeners as JSON: {listeners: [{name, port, plain, http3}]}: plain where a client needs neither TLS nor a PROXY protocol header, http3 the
+UDP port that clients use for HTTP/3, 0 where there is none.
+*/}}
 {{- define "lockgate.listeners" -}}
 {{- $listeners := list -}}
 {{- $names := list -}}
 {{- range $index, $given := .Values.config.listeners | default (list "http=[::]:8080" "https=[::]:8443+tls") -}}
 {{- $field := printf "config.listeners[%d]" $index -}}
-{{- $name := "" -}}{{- $address := "" -}}{{- $plain := true -}}
+{{- $name := "" -}}{{- $address := "" -}}{{- $plain := true -}}{{- $http3 := 0 -}}
 {{- if kindIs "string" $given -}}
 {{- if not (contains "=" $given) -}}{{- fail (printf "%s: %q is not of the form name=address:port" $field $given) -}}{{- end -}}
 {{- $name = regexFind "^[^=]+" $given -}}
 {{- $address = regexReplaceAll "^[^=]*=([^+]*).*$" $given "${1}" -}}
 {{- $plain = not (regexMatch "\\+(tls|proxy)(\\+|$)" $given) -}}
+{{- with regexFind "\\+h3(:[0-9]+)?(\\+|$)" $given -}}{{- $http3 = regexFind "[0-9]+$" (trimSuffix "+" . | trimPrefix "+h3") | default "443" | int -}}{{- end -}}
 {{- else -}}
 {{- $name = $given.name -}}
 {{- $address = $given.address -}}
 {{- $plain = not (or $given.tls $given.proxyProtocol) -}}
+{{- $http3 = $given.http3 | default 0 | int -}}
 {{- end -}}
 {{- if has $name $names -}}{{- fail (printf "%s: the name %q is there twice" $field $name) -}}{{- end -}}
 {{- $names = append $names $name -}}
-{{- $listeners = append $listeners (dict "name" $name "port" (include "lockgate.port" (dict "field" $field "address" $address) | int) "plain" $plain) -}}
+{{- $listeners = append $listeners (dict "name" $name "port" (include "lockgate.port" (dict "field" $field "address" $address) | int) "plain" $plain "http3" $http3) -}}
 {{- end -}}
 {{- dict "listeners" $listeners | toJson -}}
 {{- end -}}
 
-{{/* The Service's ports as JSON: {ports: [{name, port, targetPort, plain, nodePort, appProtocol}]}. */}}
+{{/* The Service's ports as JSON: {ports: [{name, port, targetPort, plain, nodePort, appProtocol, http3, http3NodePort}]}. */}}
 {{- define "lockgate.servicePorts" -}}
 {{- $listeners := (include "lockgate.listeners" . | fromJson).listeners -}}
 {{- $wanted := .Values.service.ports -}}
@@ -164,8 +169,12 @@ Service that is its own.
 {{- range $listeners -}}{{- if eq .name $want.listener -}}{{- $found = . -}}{{- end -}}{{- end -}}
 {{- if not $found -}}{{- fail (printf "service.ports[%d].listener: %q is none of config.listeners" $index $want.listener) -}}{{- end -}}
 {{- $usual := get (dict "http" 80 "https" 443) $found.name | default $found.port -}}
-{{- $port := dict "name" $found.name "port" ($want.port | default $usual | int) "targetPort" (int $found.port) "plain" $found.plain -}}
+{{- $port := dict "name" $found.name "port" ($want.port | default $usual | int) "targetPort" (int $found.port) "plain" $found.plain "http3" (int $found.http3) -}}
 {{- with $want.nodePort -}}{{- $_ := set $port "nodePort" (int .) -}}{{- end -}}
+{{- with $want.http3NodePort -}}
+{{- if not $found.http3 -}}{{- fail (printf "service.ports[%d].http3NodePort: the listener %q has no http3 (+h3)" $index $found.name) -}}{{- end -}}
+{{- $_ := set $port "http3NodePort" (int .) -}}
+{{- end -}}
 {{- with $want.appProtocol -}}{{- $_ := set $port "appProtocol" . -}}{{- end -}}
 {{- $ports = append $ports $port -}}
 {{- end -}}
@@ -187,10 +196,6 @@ Service that is its own.
 {{- if ne (get (.Values.config.kubernetes | default dict) "writeStatus" | toString) "false" -}}true{{- end -}}
 {{- end -}}
 
-{{/* Whether the gateway speaks with the API server at all: not with objects from files. */}}
-{{- define "lockgate.usesCluster" -}}
-{{- if not .Values.config.manifests -}}true{{- end -}}
-{{- end -}}
 {{/* Whether Events are written: not empty if they are. */}}
 {{- define "lockgate.writesEvents" -}}
 {{- if and (include "lockgate.writesStatus" .) (ne (get (.Values.config.kubernetes | default dict) "writeEvents" | toString) "false") -}}true{{- end -}}
@@ -208,3 +213,7 @@ Service that is its own.
 {{- end -}}
 {{- end -}}
 
+{{/* Whether the gateway speaks with the API server at all: not with objects from files. */}}
+{{- define "lockgate.usesCluster" -}}
+{{- if not .Values.config.manifests -}}true{{- end -}}
+{{- end -}}
