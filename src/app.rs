@@ -6,6 +6,7 @@ mod cluster;
 mod files;
 mod offline;
 mod pages;
+mod traces;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use crate::descriptors::{self, Descriptors};
 use crate::ir::{Fragment, ObjectName, Served};
 use crate::lifecycle::{self, Cause, DrainSettings, Driver, Lifecycle, Phase, Signal};
 use crate::proxy::accept::Bound;
-use crate::proxy::{Shared, Workers};
+use crate::proxy::{Outputs, Shared, Workers};
 use crate::publish::{Published, Publisher};
 use crate::routing::ListenerIndex;
 use crate::settings::{Limits, LogFormat, Settings};
@@ -28,6 +29,7 @@ use crate::source::{UpdateSender, translate};
 use crate::telemetry::logs::{self, Format, LogSettings, Logs};
 use crate::telemetry::metrics::{Buckets, Metrics};
 use crate::telemetry::panics;
+use crate::telemetry::traces::Exporter;
 use crate::upstream::{Clusters, dns};
 
 /// Updates that a source may be ahead of the publisher.
@@ -65,6 +67,7 @@ pub struct App {
     clusters: Arc<Clusters>,
     driver: Driver,
     admin: Admin,
+    exporter: Option<Exporter>,
 }
 
 /// Runs a gateway until a signal ends it.
@@ -120,9 +123,12 @@ impl App {
         let clusters = Arc::new(Clusters::new(Arc::clone(&metrics)));
         let tls = certificates::settings(&settings.tls).map_err(Error::Settings)?;
         let tables = Publisher::new(names, tls, Arc::clone(&published), Arc::clone(&clusters), Arc::clone(&metrics));
-        let log = access_log::open(&settings.access_log, &metrics)?;
-        let shared = Shared::new(settings.clone(), workers, published, lifecycle, metrics, log);
-        Ok(Self { settings, shared, listeners, tables, clusters, driver, admin })
+        let access_log = access_log::open(&settings.access_log, &metrics)?;
+        let traces = traces::start(&settings.traces, cluster::hostname(), &metrics)?;
+        let (traces, exporter) = traces.map_or((None, None), |(traces, exporter)| (Some(traces), Some(exporter)));
+        let outputs = Outputs { access_log, traces };
+        let shared = Shared::new(settings.clone(), workers, published, lifecycle, metrics, outputs);
+        Ok(Self { settings, shared, listeners, tables, clusters, driver, admin, exporter })
     }
 
     /// The name and address of each listener; a port 0 of the settings is the real one here.
@@ -132,7 +138,7 @@ impl App {
 
     /// Serves until a signal and the drain after it.
     pub async fn run(self, signals: mpsc::Receiver<Signal>, logs: Arc<Logs>) -> Result<(), Error> {
-        let Self { settings, shared, listeners, tables, clusters, driver, admin } = self;
+        let Self { settings, shared, listeners, tables, clusters, driver, admin, exporter } = self;
         for misfit in misfits(&settings.limits, descriptors::of_process()) {
             tracing::warn!("{misfit}");
         }
@@ -180,6 +186,9 @@ impl App {
         publisher.abort();
         let end = move || {
             workers.join();
+        if let Some(exporter) = exporter {
+            exporter.finish().await;
+        }
             access_log::finish(&shared);
         };
         tokio::task::spawn_blocking(end).await.context("the workers' end")?;

@@ -6,6 +6,7 @@
 mod access_log;
 mod source;
 mod tls;
+mod traces;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 pub use self::access_log::{AccessField, AccessFormat, AccessLog, AccessOutput, StatusRange};
 pub use self::source::{Leaf, Overrides, SettingsError, leaves, load};
 pub use self::tls::{DefaultCertificate, Tls, TlsVersion};
+pub use self::traces::Traces;
 pub use crate::api::Reject;
 use crate::api::{ByteSize, Duration, UpgradeProtocol};
 
@@ -58,6 +60,8 @@ pub struct Settings {
     pub access_log: AccessLog,
     /// Metrics.
     pub metrics: Metrics,
+    /// Traces: a span for each sampled request, sent to a collector.
+    pub traces: Traces,
     /// The API server.
     pub kubernetes: Kubernetes,
 }
@@ -352,10 +356,6 @@ pub struct Kubernetes {
     pub lease_namespace: Option<String>,
     /// Write conditions to the objects' status.
     pub write_status: bool,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
     /// Tell of refused objects, and when they are mended, with Events too. Only with `writeStatus`.
     pub write_events: bool,
     /// The gateway's own Service, `name` in the pod's namespace or `namespace/name`: the addresses of its load balancer are
@@ -382,6 +382,10 @@ impl Kubernetes {
         let is_named = is_label(name) && namespace.is_none_or(is_label);
         (!is_named).then_some("kubernetes.service: must be the name of a Service, or namespace/name")
     }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
         Self {
             class_name: crate::api::DEFAULT_CLASS.to_owned(),
             manifests: None,
@@ -398,6 +402,7 @@ impl Kubernetes {
             log: Log::default(),
             access_log: AccessLog::default(),
             metrics: Metrics::default(),
+            traces: Traces::default(),
             kubernetes: Kubernetes::default(),
         }
     }
@@ -468,12 +473,13 @@ impl Settings {
                 require(false, &format!("listeners[{index}].http3: {problem}"));
             }
         }
+        problems.extend(self.kubernetes.problem().map(str::to_owned));
         problems.extend(self.tls.problems());
         problems.extend(self.access_log.problems());
+        problems.extend(self.traces.problems());
         problems
     }
 }
-        problems.extend(self.kubernetes.problem().map(str::to_owned));
 
 fn websocket() -> Vec<UpgradeProtocol> {
     "websocket".parse().into_iter().collect()

@@ -10,6 +10,7 @@ use crate::app::translation;
 use crate::explain::Answer;
 use crate::explain::routes;
 use crate::lifecycle::{DrainSettings, Lifecycle};
+use crate::proxy::Outputs;
 use crate::publish::{Published, Publisher, TlsSettings};
 use crate::settings::Settings;
 use crate::source::index::Index;
@@ -44,7 +45,7 @@ async fn pages_of_shop() -> BTreeMap<&'static str, Page> {
     updates.send(Update::Table { fragment, endpoints }).await.unwrap();
     let wait = tokio::time::timeout(Duration::from_secs(20), served.wait_for(Option::is_some));
     wait.await.expect("in time").expect("a publisher");
-    let shared = Shared::new(settings, 1, published, lifecycle, metrics, None);
+    let shared = Shared::new(settings, 1, published, lifecycle, metrics, Outputs::default());
     pages(&shared, &clusters, served)
 }
 
