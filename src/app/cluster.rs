@@ -12,7 +12,9 @@ use crate::lifecycle::Latch;
 use crate::proxy::Shared;
 use crate::settings::Settings;
 use crate::source::index::Kind;
-use crate::source::kube::{self as source, EventOutcome, Failure, Health, Hooks, Links, addresses, lease, status};
+use crate::source::kube::{
+    self as source, EventOutcome, Failure, Health, Hooks, Links, addresses, definitions, lease, status,
+};
 use crate::source::{UpdateSender, translate};
 use crate::telemetry::metrics::{EventWrite, Metrics, SourceError, StatusWrite};
 
@@ -39,6 +41,7 @@ pub(super) async fn start(
         translate: translation(settings, host_backends(settings)),
     };
     tokio::spawn(source::run(client.clone(), watches, updates, links));
+    tokio::spawn(definitions::watch(client.clone(), Arc::clone(&hooks)));
 
     let (stop, mut stopped) = watch::channel(false);
     if !settings.kubernetes.write_status {
@@ -154,6 +157,10 @@ impl Hooks for Counters {
             Err(Failure::Unreachable | Failure::Timeout | Failure::Throttled | Failure::Server) => StatusWrite::Failed,
         };
         self.metrics.control().status_write(result);
+    }
+
+    fn fields_missing(&self, count: usize) {
+        self.metrics.control().fields_missing(count);
     }
 
     fn event_write(&self, outcome: EventOutcome) {

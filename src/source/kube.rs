@@ -2,6 +2,7 @@
 
 pub mod addresses;
 mod client;
+pub mod definitions;
 mod feed;
 mod guard;
 mod health;
@@ -185,6 +186,11 @@ pub trait Hooks: Send + Sync + 'static {
     /// A status was written, or could not be.
     fn status_write(&self, result: Result<(), Failure>) {
         let _ = result;
+    }
+
+    /// So many fields that this gateway reads are unknown to the cluster's definitions.
+    fn fields_missing(&self, count: usize) {
+        let _ = count;
     }
 
     /// An Event was written, or will not be.

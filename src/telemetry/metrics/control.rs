@@ -19,6 +19,7 @@ pub struct ControlMetrics {
     endpoint_lag: Histogram,
     status_writes: IntCounterVec,
     events: IntCounterVec,
+    fields_missing: IntGauge,
 }
 
 /// One source.
@@ -71,6 +72,10 @@ impl ControlMetrics {
         registered(registry, IntGauge::with_opts(build.const_label("version", env!("CARGO_PKG_VERSION")))).set(1);
         let generation = IntGauge::new("lockgate_table_generation", "Generation of the table that is served.");
         let events = Opts::new("lockgate_events_total", "Events about objects, by what became of them.");
+        let missing = IntGauge::new(
+            "lockgate_definition_fields_missing",
+            "Fields that this gateway reads and the cluster's definitions of Selector and Route lack.",
+        );
         let writes = Opts::new("lockgate_status_writes_total", "Writes of an object's status, by result.");
         Self {
             generation: registered(registry, generation),
@@ -80,6 +85,7 @@ impl ControlMetrics {
                 "Time from an endpoint event to its use by the proxy.",
             ),
             status_writes: registered(registry, IntCounterVec::new(writes, &["result"])),
+            fields_missing: registered(registry, missing),
             events: registered(registry, IntCounterVec::new(events, &["result"])),
         }
     }
@@ -98,6 +104,11 @@ impl ControlMetrics {
     /// A status write ended.
     pub fn status_write(&self, result: StatusWrite) {
         self.status_writes.with_label_values(&[result.as_str()]).inc();
+    }
+
+    /// So many fields are missing in the cluster's definitions.
+    pub fn fields_missing(&self, count: usize) {
+        self.fields_missing.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     /// An Event was written or will not be.
