@@ -234,3 +234,6 @@ pub fn controller_name(class: &str) -> String {
         format!("{}-{class}", api::CONTROLLER_NAME)
     }
 }
+
+#[cfg(test)]
+mod tests;
