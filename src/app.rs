@@ -149,11 +149,7 @@ impl App {
         let (updates, received) = mpsc::channel(UPDATES);
         let mut served = tables.served();
         let examined = tables.examined();
-        let dropped = logs.dropped();
-        shared
-            .metrics
-            .counter_fn("lockgate_log_lines_dropped_total", "Log lines that found the queue full.", dropped)
-            .context("metrics")?;
+        count_lost_lines(&shared.metrics, logs.dropped()).context("metrics")?;
         let parts = Parts {
             lifecycle: Arc::clone(&lifecycle),
             metrics: Arc::clone(&shared.metrics),
@@ -186,13 +182,13 @@ impl App {
         publisher.abort();
         let end = move || {
             workers.join();
-        if let Some(exporter) = exporter {
-            exporter.finish().await;
-        }
             access_log::finish(&shared);
         };
         tokio::task::spawn_blocking(end).await.context("the workers' end")?;
         match outcome.cause {
+        if let Some(exporter) = exporter {
+            exporter.finish().await;
+        }
             Cause::Signal(_) => Ok(()),
             Cause::WorkerPanicked => {
                 Err(anyhow::anyhow!("a worker panicked; what the others served was drained").into())
@@ -300,6 +296,13 @@ fn drain_settings(settings: &Settings) -> DrainSettings {
 }
 
 fn observe(metrics: &Metrics, lifecycle: &Arc<Lifecycle>) -> Result<(), prometheus::Error> {
+fn count_lost_lines(
+    metrics: &Metrics,
+    dropped: impl Fn() -> u64 + Send + Sync + 'static,
+) -> Result<(), prometheus::Error> {
+    metrics.counter_fn("lockgate_log_lines_dropped_total", "Log lines that found the queue full.", dropped)
+}
+
     let phase = Arc::clone(lifecycle);
     metrics.observe_phase(Phase::NAMES, move || phase.phase() as usize)?;
     let in_flight = Arc::clone(lifecycle);
