@@ -70,8 +70,8 @@ pub struct App {
     exporter: Option<Exporter>,
 }
 
-/// Runs a gateway until a signal ends it.
-pub fn run(settings: Settings) -> Result<(), Error> {
+/// Runs a gateway until a signal ends it. `warnings` are logged first.
+pub fn run(settings: Settings, warnings: &[String]) -> Result<(), Error> {
     let format = match settings.log.format {
         LogFormat::Text => Format::Text,
         LogFormat::Json => Format::Json,
@@ -81,6 +81,9 @@ pub fn run(settings: Settings) -> Result<(), Error> {
         .map_err(|e| Error::Settings(format!("setting log: {e}")))?;
     let logs = Arc::new(logs);
     panics::log();
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
     // Before anybody asks how many there may be.
     if let Err(error) = descriptors::raise() {
         tracing::warn!(%error, "the limit of open files stays as it is");
@@ -185,10 +188,10 @@ impl App {
             access_log::finish(&shared);
         };
         tokio::task::spawn_blocking(end).await.context("the workers' end")?;
-        match outcome.cause {
         if let Some(exporter) = exporter {
             exporter.finish().await;
         }
+        match outcome.cause {
             Cause::Signal(_) => Ok(()),
             Cause::WorkerPanicked => {
                 Err(anyhow::anyhow!("a worker panicked; what the others served was drained").into())
@@ -295,7 +298,6 @@ fn drain_settings(settings: &Settings) -> DrainSettings {
     }
 }
 
-fn observe(metrics: &Metrics, lifecycle: &Arc<Lifecycle>) -> Result<(), prometheus::Error> {
 fn count_lost_lines(
     metrics: &Metrics,
     dropped: impl Fn() -> u64 + Send + Sync + 'static,
@@ -303,6 +305,7 @@ fn count_lost_lines(
     metrics.counter_fn("lockgate_log_lines_dropped_total", "Log lines that found the queue full.", dropped)
 }
 
+fn observe(metrics: &Metrics, lifecycle: &Arc<Lifecycle>) -> Result<(), prometheus::Error> {
     let phase = Arc::clone(lifecycle);
     metrics.observe_phase(Phase::NAMES, move || phase.phase() as usize)?;
     let in_flight = Arc::clone(lifecycle);
