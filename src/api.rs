@@ -33,8 +33,8 @@ pub use policy::{ConsistentHash, Limits, LoadBalancing, LoadBalancingType, Polic
 pub use route::{Route, RouteMatch, RouteRule, RouteSelectorStatus, RouteSpec, RouteStatus, SelectorReference};
 pub use rules::OWN_HEADERS;
 pub use selector::{
-    AllowedNamespaces, AllowedRoutes, ClientCertificateMode, ClientCertificates, MatchMode, NamespacesFrom, Selector,
-    SelectorMatch, SelectorSpec, SelectorStatus, SelectorTls, TlsMode,
+    AddressType, AllowedNamespaces, AllowedRoutes, ClientCertificateMode, ClientCertificates, MatchMode,
+    NamespacesFrom, Selector, SelectorAddress, SelectorMatch, SelectorSpec, SelectorStatus, SelectorTls, TlsMode,
 };
 
 pub use upgrade::{UpgradeProtocol, UpgradeProtocolError};

@@ -6,6 +6,7 @@ mod cluster;
 mod files;
 mod offline;
 mod pages;
+mod traces;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use crate::descriptors::{self, Descriptors};
 use crate::ir::{Fragment, ObjectName, Served};
 use crate::lifecycle::{self, Cause, DrainSettings, Driver, Lifecycle, Phase, Signal};
 use crate::proxy::accept::Bound;
-use crate::proxy::{Shared, Workers};
+use crate::proxy::{Outputs, Shared, Workers};
 use crate::publish::{Published, Publisher};
 use crate::routing::ListenerIndex;
 use crate::settings::{Limits, LogFormat, Settings};
@@ -28,6 +29,7 @@ use crate::source::{UpdateSender, translate};
 use crate::telemetry::logs::{self, Format, LogSettings, Logs};
 use crate::telemetry::metrics::{Buckets, Metrics};
 use crate::telemetry::panics;
+use crate::telemetry::traces::Exporter;
 use crate::upstream::{Clusters, dns};
 
 /// Updates that a source may be ahead of the publisher.
@@ -65,10 +67,11 @@ pub struct App {
     clusters: Arc<Clusters>,
     driver: Driver,
     admin: Admin,
+    exporter: Option<Exporter>,
 }
 
-/// Runs a gateway until a signal ends it.
-pub fn run(settings: Settings) -> Result<(), Error> {
+/// Runs a gateway until a signal ends it. `warnings` are logged first.
+pub fn run(settings: Settings, warnings: &[String]) -> Result<(), Error> {
     let format = match settings.log.format {
         LogFormat::Text => Format::Text,
         LogFormat::Json => Format::Json,
@@ -78,6 +81,9 @@ pub fn run(settings: Settings) -> Result<(), Error> {
         .map_err(|e| Error::Settings(format!("setting log: {e}")))?;
     let logs = Arc::new(logs);
     panics::log();
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
     // Before anybody asks how many there may be.
     if let Err(error) = descriptors::raise() {
         tracing::warn!(%error, "the limit of open files stays as it is");
@@ -120,9 +126,12 @@ impl App {
         let clusters = Arc::new(Clusters::new(Arc::clone(&metrics)));
         let tls = certificates::settings(&settings.tls).map_err(Error::Settings)?;
         let tables = Publisher::new(names, tls, Arc::clone(&published), Arc::clone(&clusters), Arc::clone(&metrics));
-        let log = access_log::open(&settings.access_log, &metrics)?;
-        let shared = Shared::new(settings.clone(), workers, published, lifecycle, metrics, log);
-        Ok(Self { settings, shared, listeners, tables, clusters, driver, admin })
+        let access_log = access_log::open(&settings.access_log, &metrics)?;
+        let traces = traces::start(&settings.traces, cluster::hostname(), &metrics)?;
+        let (traces, exporter) = traces.map_or((None, None), |(traces, exporter)| (Some(traces), Some(exporter)));
+        let outputs = Outputs { access_log, traces };
+        let shared = Shared::new(settings.clone(), workers, published, lifecycle, metrics, outputs);
+        Ok(Self { settings, shared, listeners, tables, clusters, driver, admin, exporter })
     }
 
     /// The name and address of each listener; a port 0 of the settings is the real one here.
@@ -132,7 +141,7 @@ impl App {
 
     /// Serves until a signal and the drain after it.
     pub async fn run(self, signals: mpsc::Receiver<Signal>, logs: Arc<Logs>) -> Result<(), Error> {
-        let Self { settings, shared, listeners, tables, clusters, driver, admin } = self;
+        let Self { settings, shared, listeners, tables, clusters, driver, admin, exporter } = self;
         for misfit in misfits(&settings.limits, descriptors::of_process()) {
             tracing::warn!("{misfit}");
         }
@@ -143,11 +152,7 @@ impl App {
         let (updates, received) = mpsc::channel(UPDATES);
         let mut served = tables.served();
         let examined = tables.examined();
-        let dropped = logs.dropped();
-        shared
-            .metrics
-            .counter_fn("lockgate_log_lines_dropped_total", "Log lines that found the queue full.", dropped)
-            .context("metrics")?;
+        count_lost_lines(&shared.metrics, logs.dropped()).context("metrics")?;
         let parts = Parts {
             lifecycle: Arc::clone(&lifecycle),
             metrics: Arc::clone(&shared.metrics),
@@ -183,6 +188,9 @@ impl App {
             access_log::finish(&shared);
         };
         tokio::task::spawn_blocking(end).await.context("the workers' end")?;
+        if let Some(exporter) = exporter {
+            exporter.finish().await;
+        }
         match outcome.cause {
             Cause::Signal(_) => Ok(()),
             Cause::WorkerPanicked => {
@@ -288,6 +296,13 @@ fn drain_settings(settings: &Settings) -> DrainSettings {
         readiness_delay: drain.readiness_delay.get(),
         grace_period: drain.grace_period.map(crate::api::Duration::get),
     }
+}
+
+fn count_lost_lines(
+    metrics: &Metrics,
+    dropped: impl Fn() -> u64 + Send + Sync + 'static,
+) -> Result<(), prometheus::Error> {
+    metrics.counter_fn("lockgate_log_lines_dropped_total", "Log lines that found the queue full.", dropped)
 }
 
 fn observe(metrics: &Metrics, lifecycle: &Arc<Lifecycle>) -> Result<(), prometheus::Error> {

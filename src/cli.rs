@@ -8,6 +8,7 @@ mod explain;
 mod operator;
 mod serve;
 mod settings;
+mod variables;
 
 use std::process::ExitCode;
 

@@ -29,8 +29,10 @@ mod query;
 mod quic;
 pub mod raw;
 mod service;
+mod span;
 mod target;
 pub mod tls;
+mod traceparent;
 mod tunnel;
 mod upgrade;
 mod watchdog;
@@ -56,6 +58,7 @@ use crate::publish::{Published, Snapshot};
 use crate::settings::Settings;
 use crate::telemetry::access::{AccessLog, Pen};
 use crate::telemetry::metrics::{Metrics, RuleMetrics, WorkerMetrics};
+use crate::telemetry::traces::Traces;
 use crate::upstream::balance::Random;
 use crate::upstream::pool::Pools;
 
@@ -75,6 +78,8 @@ pub struct Shared {
     /// Where requests are logged, if they are.
     pub access_log: Option<AccessLog>,
     access: Arc<access::Plan>,
+    /// Where spans of requests go, if anywhere.
+    traces: Option<Traces>,
     /// Protocols that connections may change to where a rule names none.
     upgrades: Vec<Arc<str>>,
     /// What a head in HTTP/1 may take.
@@ -84,6 +89,15 @@ pub struct Shared {
     loads: Box<[WorkerLoad]>,
     /// Requests in flight, where there is a limit of them.
     requests: Limiter,
+}
+
+/// What is told of each request, apart from metrics.
+#[derive(Default)]
+pub struct Outputs {
+    /// Where requests are logged, if they are.
+    pub access_log: Option<AccessLog>,
+    /// Where spans of requests go, if anywhere.
+    pub traces: Option<Traces>,
 }
 
 /// How many connections a worker has; on a cache line of its own.
@@ -99,8 +113,9 @@ impl Shared {
         published: Arc<Published>,
         lifecycle: Arc<Lifecycle>,
         metrics: Arc<Metrics>,
-        access_log: Option<AccessLog>,
+        outputs: Outputs,
     ) -> Arc<Self> {
+        let Outputs { access_log, traces } = outputs;
         let loads = (0..workers).map(|_| WorkerLoad::default()).collect();
         let upgrades = settings.upgrades.iter().map(|protocol| protocol.as_str().into()).collect();
         let heads = connection::h1::heads(&settings.limits);
@@ -113,6 +128,7 @@ impl Shared {
             metrics,
             access_log,
             access,
+            traces,
             upgrades,
             heads,
             alternatives,
@@ -164,6 +180,8 @@ pub struct Worker {
     unmatched: Arc<RuleMetrics>,
     /// Where it logs requests, if they are.
     access: Option<access::Desk>,
+    /// Makes their spans, if there are any.
+    tracer: Option<span::Tracer>,
     watchdog: Rc<Watchdog>,
     pools: Pools<RequestBody>,
     /// Connections for copies of requests.
@@ -196,6 +214,7 @@ impl Worker {
             metrics: shared.metrics.worker(index)?,
             unmatched: shared.metrics.unmatched(),
             access: shared.access_log.as_ref().map(|log| access::Desk::new(Arc::clone(&shared.access), log.pen())),
+            tracer: shared.traces.clone().map(|traces| span::Tracer::new(traces, &shared.settings)),
             watchdog: Watchdog::new(),
             pools: Pools::new(index, seed),
             mirrors: Pools::for_mirrors(index, seed),

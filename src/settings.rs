@@ -6,6 +6,7 @@
 mod access_log;
 mod source;
 mod tls;
+mod traces;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 pub use self::access_log::{AccessField, AccessFormat, AccessLog, AccessOutput, StatusRange};
 pub use self::source::{Leaf, Overrides, SettingsError, leaves, load};
 pub use self::tls::{DefaultCertificate, Tls, TlsVersion};
+pub use self::traces::Traces;
 pub use crate::api::Reject;
 use crate::api::{ByteSize, Duration, UpgradeProtocol};
 
@@ -58,6 +60,8 @@ pub struct Settings {
     pub access_log: AccessLog,
     /// Metrics.
     pub metrics: Metrics,
+    /// Traces: a span for each sampled request, sent to a collector.
+    pub traces: Traces,
     /// The API server.
     pub kubernetes: Kubernetes,
 }
@@ -342,6 +346,7 @@ pub struct Metrics {
 /// The API server.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a line of the file on its own")]
 pub struct Kubernetes {
     /// Watch only these namespaces; empty is all.
     pub namespaces: Vec<String>,
@@ -351,6 +356,32 @@ pub struct Kubernetes {
     pub lease_namespace: Option<String>,
     /// Write conditions to the objects' status.
     pub write_status: bool,
+    /// Tell of refused objects, and when they are mended, with Events too. Only with `writeStatus`.
+    pub write_events: bool,
+    /// The gateway's own Service, `name` in the pod's namespace or `namespace/name`: the addresses of its load balancer are
+    /// written to `status.addresses` of Selectors. Absent or empty is none.
+    pub service: Option<String>,
+    /// Write the Service's cluster IPs there as long as it has no addresses that are reached from outside.
+    pub publish_cluster_ips: bool,
+}
+
+impl Kubernetes {
+    /// The gateway's own Service: its namespace, if it is told, and its name.
+    pub fn own_service(&self) -> Option<(Option<&str>, &str)> {
+        let service = self.service.as_deref().filter(|service| !service.is_empty())?;
+        Some(service.split_once('/').map_or((None, service), |(namespace, name)| (Some(namespace), name)))
+    }
+
+    /// What names no object, as `field: reason`.
+    fn problem(&self) -> Option<&'static str> {
+        let is_label = |text: &str| {
+            let inside = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+            (1..=63).contains(&text.len()) && text.bytes().all(inside) && !text.starts_with('-') && !text.ends_with('-')
+        };
+        let (namespace, name) = self.own_service()?;
+        let is_named = is_label(name) && namespace.is_none_or(is_label);
+        (!is_named).then_some("kubernetes.service: must be the name of a Service, or namespace/name")
+    }
 }
 
 impl Default for Settings {
@@ -371,6 +402,7 @@ impl Default for Settings {
             log: Log::default(),
             access_log: AccessLog::default(),
             metrics: Metrics::default(),
+            traces: Traces::default(),
             kubernetes: Kubernetes::default(),
         }
     }
@@ -441,8 +473,10 @@ impl Settings {
                 require(false, &format!("listeners[{index}].http3: {problem}"));
             }
         }
+        problems.extend(self.kubernetes.problem().map(str::to_owned));
         problems.extend(self.tls.problems());
         problems.extend(self.access_log.problems());
+        problems.extend(self.traces.problems());
         problems
     }
 }
@@ -548,7 +582,15 @@ impl Default for Log {
 
 impl Default for Kubernetes {
     fn default() -> Self {
-        Self { namespaces: Vec::new(), allow_host_backends: false, lease_namespace: None, write_status: true }
+        Self {
+            namespaces: Vec::new(),
+            allow_host_backends: false,
+            lease_namespace: None,
+            write_status: true,
+            write_events: true,
+            service: None,
+            publish_cluster_ips: false,
+        }
     }
 }
 

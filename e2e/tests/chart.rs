@@ -229,6 +229,16 @@ async fn uses_what_it_is_granted(test: &str, values: impl Fn(&Namespace, &Releas
     shop.has("selector", "shop", "ResolvedRefs", "True", "").await;
     shop.has("route", "shop", "Programmed", "True", "").await;
     serves(&address, &host).await;
+    eventually("the Selector says where it is reached", async || {
+        let status = shop.get("selector", "shop").await?["status"].take();
+        ensure!(
+            status["addresses"] == serde_json::json!([{"type": "IPAddress", "value": address_of(&address)}]),
+            "{status}"
+        );
+        Ok(())
+    })
+    .await;
+    tells_of_refusals(&shop).await;
 
     let (namespace, account) = (release.namespace.name.as_str(), FULL_NAME);
     let all = granted(&cluster, namespace, account).await.expect("its rights");
@@ -254,6 +264,33 @@ async fn uses_what_it_is_granted(test: &str, values: impl Fn(&Namespace, &Releas
     println!("{} rights, every one used, no request denied", all.len());
     release.helm("uninstall", None, &[]).await.expect("uninstalled");
     release.gone().await;
+}
+
+/// An address without its port.
+fn address_of(address: &str) -> &str {
+    address.rsplit_once(':').map_or(address, |(address, _)| address)
+}
+
+/// A Route is refused, mended and refused again, which its Events say, the same one counted up.
+async fn tells_of_refusals(shop: &Namespace) {
+    for backend in ["nobody", "one", "nobody", "one"] {
+        shop.apply(&route("told", "shop", backend)).await;
+        let status = if backend == "one" { "True" } else { "False" };
+        shop.has("route", "told", "ResolvedRefs", status, "").await;
+    }
+    eventually("Events say so", async || {
+        let list = shop.cluster().get(&["-n", &shop.name, "events.events.k8s.io"]).await?;
+        let events = list["items"].as_array().into_iter().flatten();
+        let mut told: Vec<String> = events
+            .filter(|event| event["regarding"]["name"] == "told" && event["regarding"]["kind"] == "Route")
+            .map(|event| format!("{} {} {}", event["type"], event["reason"], event["series"]["count"]))
+            .collect();
+        told.sort();
+        let wanted = [r#""Normal" "ResolvedRefs" 2"#, r#""Warning" "BackendNotFound" 2"#];
+        ensure!(told == wanted, "{told:?}");
+        Ok(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -12,7 +12,7 @@ use super::{BackendFilter, fields, rules};
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend("x-kubernetes-validations" = rules::cel::<Backend>()))]
 pub struct Backend {
-    /// The Service.
+    /// The name of the Service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "fields::label_name")]
     pub service: Option<String>,
@@ -34,12 +34,13 @@ pub struct Backend {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 2), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub filters: Vec<BackendFilter>,
-    /// Speaks to the backend over TLS.
+    /// Speaks to the backend over TLS; in plain text when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<Box<BackendTls>>,
     /// Tells the backend of each client in front of the connection's first byte, in this version of the PROXY protocol. Every
     /// connection is for one client then, and none can be in HTTP/2.
     #[serde(default, rename = "proxyProtocol", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "BackendProxyProtocol")]
     pub proxy_protocol: Option<BackendProxyProtocol>,
 }
 
@@ -64,7 +65,7 @@ impl Backend {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend("x-kubernetes-validations" = rules::cel::<BackendReference>()))]
 pub struct BackendReference {
-    /// The Service.
+    /// The name of the Service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "fields::label_name")]
     pub service: Option<String>,
@@ -78,7 +79,7 @@ pub struct BackendReference {
     pub host: Option<String>,
     /// The port: a number, or the name of the Service's port.
     pub port: BackendPort,
-    /// Speaks to the backend over TLS.
+    /// Speaks to the backend over TLS; in plain text when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<BackendTls>,
 }
@@ -119,7 +120,7 @@ pub struct BackendTls {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "fields::object_name")]
     pub ca_secret_name: Option<String>,
-    /// The same in a `ConfigMap`.
+    /// The same in a `ConfigMap` in place of a Secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "fields::object_name")]
     pub ca_config_map_name: Option<String>,
@@ -128,7 +129,7 @@ pub struct BackendTls {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "fields::object_name")]
     pub secret_name: Option<String>,
-    /// The version of HTTP.
+    /// The version of HTTP that is spoken over it.
     #[serde(default)]
     pub protocol: BackendProtocol,
 }

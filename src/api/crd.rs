@@ -70,6 +70,8 @@ fn drop_nullable(value: &mut Value) {
 }
 
 #[cfg(test)]
+mod reference;
+#[cfg(test)]
 mod tests {
     use std::path::Path;
 

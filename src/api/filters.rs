@@ -234,6 +234,7 @@ pub enum RedirectScheme {
 pub struct RequestRedirect {
     /// The scheme; the request's own when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "RedirectScheme")]
     pub scheme: Option<RedirectScheme>,
     /// The host; the request's own when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -40,9 +40,9 @@ pub struct Timeouts {
     pub request: Duration,
     /// One attempt at a backend, from its start to the head of the answer.
     pub backend_request: Duration,
-    /// Making a connection to an endpoint.
+    /// Making one connection to an endpoint, TLS included.
     pub connect: Duration,
-    /// No byte in either direction.
+    /// Silence of a request under way: no byte in either direction.
     pub idle: Duration,
     /// No byte in either direction after the connection has changed to another protocol, such as `WebSocket`.
     pub tunnel: Duration,
@@ -197,7 +197,7 @@ pub struct Upstream {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "fields::count")]
     pub max_requests: Option<u32>,
-    /// Connections to one endpoint.
+    /// Connections to one endpoint at a time, of the whole gateway process.
     #[schemars(schema_with = "fields::count")]
     pub max_connections: u32,
     /// Requests that wait: for a place among `maxRequests`, and for a connection to one endpoint. Further ones are refused.

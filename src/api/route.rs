@@ -10,7 +10,7 @@ use super::{
     UpgradeProtocol, Upstream, fields, rules,
 };
 
-/// What a Route asks for.
+/// What the Route asks for: at which Selectors, and what to do with which of their requests.
 #[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "lockgate.dev",
@@ -21,12 +21,14 @@ use super::{
     derive = "PartialEq",
     shortname = "lroute",
     category = "lockgate",
-    doc = "A Route says what happens to the traffic of the Selectors it attaches to.",
+    doc = "A Route says what happens to the traffic of the Selectors it attaches to: its rules match requests and forward, redirect or answer them.",
     printcolumn = r#"{"name": "Selector", "type": "string", "jsonPath": ".spec.selectors[0].name"}"#,
     printcolumn = r#"{"name": "Accepted", "type": "string", "jsonPath": ".status.selectors[0].conditions[?(@.type==\"Accepted\")].status"}"#,
     printcolumn = r#"{"name": "Resolved", "type": "string", "jsonPath": ".status.selectors[0].conditions[?(@.type==\"ResolvedRefs\")].status"}"#,
     printcolumn = r#"{"name": "Programmed", "type": "string", "jsonPath": ".status.selectors[0].conditions[?(@.type==\"Programmed\")].status"}"#,
-    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
+    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#,
+    printcolumn = r#"{"name": "Reason", "type": "string", "jsonPath": ".status.selectors[0].conditions[?(@.type==\"Accepted\")].reason", "priority": 1}"#,
+    printcolumn = r#"{"name": "Message", "type": "string", "jsonPath": ".status.selectors[0].conditions[?(@.status==\"False\")].message", "priority": 1}"#
 )]
 #[schemars(extend("x-kubernetes-validations" = rules::cel::<RouteSpec>()))]
 pub struct RouteSpec {
@@ -70,7 +72,7 @@ pub struct RouteRule {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub filters: Vec<Filter>,
-    /// Where requests go, by weight.
+    /// Where requests go, each to one of these, in proportion to their weights.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub backends: Vec<Backend>,
@@ -98,18 +100,18 @@ pub struct RouteRule {
 /// A request fits when all of this holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct RouteMatch {
-    /// The path.
+    /// The path; any when absent.
     #[serde(default)]
     pub path: PathMatch,
     /// The method is one of these; any when empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "fields::methods")]
     pub methods: Vec<String>,
-    /// Headers.
+    /// Headers of the request, all of which have to fit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub headers: Vec<HeaderMatch>,
-    /// Query parameters.
+    /// Query parameters, all of which have to fit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub query: Vec<QueryMatch>,

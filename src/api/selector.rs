@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Condition, Policy, fields, rules};
 
-/// What a Selector asks for.
+/// What the Selector asks for: which traffic, and what holds for all of it.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
@@ -19,14 +19,17 @@ use super::{Condition, Policy, fields, rules};
     derive = "PartialEq",
     shortname = "lsel",
     category = "lockgate",
-    doc = "A Selector says which traffic there is, by listener, hostname and coarse conditions. Routes attach to it.",
+    doc = "A Selector says which traffic there is, by listener, hostname and coarse conditions. Routes attach to it and say what happens to that traffic.",
     printcolumn = r#"{"name": "Hostnames", "type": "string", "jsonPath": ".spec.hostnames"}"#,
     printcolumn = r#"{"name": "Priority", "type": "integer", "jsonPath": ".spec.priority"}"#,
     printcolumn = r#"{"name": "Accepted", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Accepted\")].status"}"#,
     printcolumn = r#"{"name": "Resolved", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"ResolvedRefs\")].status"}"#,
     printcolumn = r#"{"name": "Programmed", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Programmed\")].status"}"#,
     printcolumn = r#"{"name": "Routes", "type": "integer", "jsonPath": ".status.attachedRoutes"}"#,
-    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
+    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#,
+    printcolumn = r#"{"name": "Class", "type": "string", "jsonPath": ".spec.className", "priority": 1}"#,
+    printcolumn = r#"{"name": "Address", "type": "string", "jsonPath": ".status.addresses[0].value", "priority": 1}"#,
+    printcolumn = r#"{"name": "Reason", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Accepted\")].reason", "priority": 1}"#
 )]
 #[schemars(extend("x-kubernetes-validations" = rules::cel::<SelectorSpec>()))]
 pub struct SelectorSpec {
@@ -158,7 +161,7 @@ pub struct ClientCertificates {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "fields::object_name")]
     pub ca_secret_name: Option<String>,
-    /// The same in a `ConfigMap`.
+    /// The same in a `ConfigMap` in place of a Secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "fields::object_name")]
     pub ca_config_map_name: Option<String>,
@@ -209,8 +212,33 @@ pub struct SelectorStatus {
     #[serde(default)]
     #[schemars(schema_with = "fields::attached_routes")]
     pub attached_routes: i32,
+    /// Where clients reach the gateway that serves the Selector: the addresses for DNS records of its hostnames. Empty while
+    /// it is not programmed, and where the gateway is not told which Service is its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub addresses: Vec<SelectorAddress>,
     /// Accepted, `ResolvedRefs`, Programmed, and Shadowed where others take its requests.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "fields::status_conditions")]
     pub conditions: Vec<StatusCondition>,
+}
+
+/// What an address is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum AddressType {
+    /// An IPv4 or IPv6 address.
+    IPAddress,
+    /// A DNS name.
+    Hostname,
+}
+
+/// An address of the gateway.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub struct SelectorAddress {
+    /// What the value is.
+    #[serde(rename = "type")]
+    pub kind: AddressType,
+    /// The IP address or the DNS name.
+    #[schemars(length(min = 1, max = 253))]
+    pub value: String,
 }

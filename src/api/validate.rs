@@ -9,6 +9,7 @@ use kube::{CustomResourceExt, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use serde_path_to_error::Segment;
 
 use super::rules::Ruled;
 use super::schema::{Schema, SchemaError};
@@ -141,8 +142,8 @@ where
         Ok(object) => return Ok(object),
         Err(problems) => problems,
     };
-    let draft = draft::<T>(schema, value).map(Box::new);
-    let mut broken = Vec::new();
+    let (draft, mut broken) = draft::<T>(schema, value);
+    let draft = draft.map(Box::new);
     if let Some(draft) = &draft {
         rules(draft, &mut broken);
     }
@@ -151,8 +152,11 @@ where
     Err(Refused { problems, draft })
 }
 
-/// What can be made of an object that is wrong.
-fn draft<T>(schema: &Schema, mut value: Value) -> Option<T>
+/// How many values that only the types refuse are looked for in one object.
+const MOST_REFUSED: usize = 100;
+
+/// What can be made of an object that is wrong, and what the schema leaves to the types and they refuse.
+fn draft<T>(schema: &Schema, mut value: Value) -> (Option<T>, Problems)
 where
     T: DeserializeOwned + Resource<DynamicType = ()>,
 {
@@ -161,13 +165,45 @@ where
     schema.mend(&mut spec);
     let metadata =
         json!({"name": value["metadata"]["name"].as_str(), "namespace": value["metadata"]["namespace"].as_str()});
-    serde_json::from_value(json!({
+    let mut object = json!({
         "apiVersion": T::api_version(&()),
         "kind": T::kind(&()),
         "metadata": metadata,
         "spec": spec["spec"].take(),
-    }))
-    .ok()
+    });
+    let mut refused = Vec::new();
+    while refused.len() < MOST_REFUSED {
+        let error = match serde_path_to_error::deserialize(object.clone()) {
+            Ok(draft) => return (Some(draft), refused),
+            Err(error) => error,
+        };
+        let is_gone = take_out(&mut object, error.path());
+        let field = error.path().to_string();
+        refused.push(Problem::new(if field == "." { "" } else { &field }, error.into_inner().to_string()));
+        if !is_gone {
+            break;
+        }
+    }
+    (None, refused)
+}
+
+/// Takes out the innermost member that a path leads to or through, so that no entry of a list moves. Whether there was one.
+fn take_out(object: &mut Value, path: &serde_path_to_error::Path) -> bool {
+    let segments: Vec<_> = path.iter().collect();
+    let is_key = |segment: &&Segment| matches!(segment, Segment::Map { .. });
+    let Some(last) = segments.iter().rposition(is_key) else { return false };
+    let mut place = object;
+    for segment in &segments[..last] {
+        let inner = match segment {
+            Segment::Map { key } => place.get_mut(key),
+            Segment::Seq { index } => place.get_mut(*index),
+            _ => None,
+        };
+        let Some(inner) = inner else { return false };
+        place = inner;
+    }
+    let Segment::Map { key } = segments[last] else { return false };
+    place.as_object_mut().is_some_and(|members| members.remove(key).is_some())
 }
 
 /// Takes out members that are null: for the API server they are absent.

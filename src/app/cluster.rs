@@ -12,9 +12,11 @@ use crate::lifecycle::Latch;
 use crate::proxy::Shared;
 use crate::settings::Settings;
 use crate::source::index::Kind;
-use crate::source::kube::{self as source, Failure, Health, Hooks, Links, lease, status};
+use crate::source::kube::{
+    self as source, EventOutcome, Failure, Health, Hooks, Links, addresses, definitions, lease, status,
+};
 use crate::source::{UpdateSender, translate};
-use crate::telemetry::metrics::{Metrics, SourceError, StatusWrite};
+use crate::telemetry::metrics::{EventWrite, Metrics, SourceError, StatusWrite};
 
 /// How often the age of what is known is put into the metrics.
 const STALENESS: Duration = Duration::from_secs(1);
@@ -39,20 +41,28 @@ pub(super) async fn start(
         translate: translation(settings, host_backends(settings)),
     };
     tokio::spawn(source::run(client.clone(), watches, updates, links));
+    tokio::spawn(definitions::watch(client.clone(), Arc::clone(&hooks)));
 
     let (stop, mut stopped) = watch::channel(false);
     if !settings.kubernetes.write_status {
         return Ok(Source { stop, lease: None });
     }
     let pod = hostname();
-    let namespace = lease_namespace(settings);
+    let namespace = settings.kubernetes.lease_namespace.clone().filter(|given| !given.is_empty());
+    let namespace = namespace.unwrap_or_else(own_namespace);
     let (leading, is_leading) = watch::channel(false);
     let lease = lease::Settings::new(&namespace, &settings.class_name, &pod);
     let until_stopped = async move {
         let _ = stopped.wait_for(|stopped| *stopped).await;
     };
     let lease = tokio::spawn(lease::hold(client.clone(), lease, leading, until_stopped));
-    tokio::spawn(status::run(client, settings.class_name.clone(), statuses, served, is_leading, hooks));
+    let addresses = own_addresses(settings, &client, &is_leading);
+    let writer = status::Settings {
+        class: settings.class_name.clone(),
+        events: settings.kubernetes.write_events.then_some(pod),
+    };
+    let inputs = status::Inputs { served, addresses, leading: is_leading };
+    tokio::spawn(status::run(client, writer, status::Links { statuses, hooks }, inputs));
     Ok(Source { stop, lease: Some(lease) })
 }
 
@@ -65,18 +75,31 @@ pub(super) fn host_backends(settings: &Settings) -> translate::HostBackends {
     }
 }
 
-fn lease_namespace(settings: &Settings) -> String {
-    settings
-        .kubernetes
-        .lease_namespace
-        .clone()
-        .or_else(|| std::fs::read_to_string(NAMESPACE_FILE).ok().map(|text| text.trim().to_owned()))
-        .filter(|namespace| !namespace.is_empty())
-        .unwrap_or_else(|| "default".to_owned())
+/// Follows the Service that is the gateway's own, if there is one.
+fn own_addresses(
+    settings: &Settings,
+    client: &::kube::Client,
+    leading: &watch::Receiver<bool>,
+) -> watch::Receiver<addresses::Known> {
+    let Some((namespace, name)) = settings.kubernetes.own_service() else { return addresses::none() };
+    let service = addresses::Settings {
+        namespace: namespace.map_or_else(own_namespace, str::to_owned),
+        name: name.to_owned(),
+        cluster_ips: settings.kubernetes.publish_cluster_ips,
+    };
+    let (known, addresses) = watch::channel(None);
+    tokio::spawn(addresses::follow(client.clone(), service, known, leading.clone()));
+    addresses
+}
+
+/// The pod's namespace.
+fn own_namespace() -> String {
+    let told = std::fs::read_to_string(NAMESPACE_FILE).ok().map(|text| text.trim().to_owned());
+    told.filter(|namespace| !namespace.is_empty()).unwrap_or_else(|| "default".to_owned())
 }
 
 /// The pod's name is its hostname.
-fn hostname() -> String {
+pub(super) fn hostname() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname").map_or_else(|_| "lockgate".to_owned(), |h| h.trim().to_owned())
 }
 
@@ -134,5 +157,17 @@ impl Hooks for Counters {
             Err(Failure::Unreachable | Failure::Timeout | Failure::Throttled | Failure::Server) => StatusWrite::Failed,
         };
         self.metrics.control().status_write(result);
+    }
+
+    fn fields_missing(&self, count: usize) {
+        self.metrics.control().fields_missing(count);
+    }
+
+    fn event_write(&self, outcome: EventOutcome) {
+        self.metrics.control().event_write(match outcome {
+            EventOutcome::Written => EventWrite::Written,
+            EventOutcome::Failed => EventWrite::Failed,
+            EventOutcome::Dropped => EventWrite::Dropped,
+        });
     }
 }

@@ -1,3 +1,5 @@
+mod metrics;
+
 use super::*;
 
 #[test]

@@ -172,3 +172,23 @@ spec:
         ]
     );
 }
+
+#[test]
+fn a_secret_that_is_wrong_is_there_all_the_same() {
+    let text = "apiVersion: v1
+kind: Secret
+metadata: {name: pair}
+type: kubernetes.io/tls
+data: {tls.crt: 'no base64', tls.key: aGk=}
+---
+apiVersion: lockgate.dev/v1alpha1
+kind: Selector
+metadata: {name: s}
+spec: {hostnames: [x.test], tls: {secretName: pair}}
+";
+    let report = of_text(text, &Settings { complete: true, ..settings() });
+    let lines = lines(&report);
+    assert_eq!(lines[0], "-:5: error: Secret default/pair: data.tls.crt: must be a string in base64");
+    assert!(lines.iter().all(|line| !line.contains("does not exist")), "{lines:?}");
+    assert!(lines.iter().any(|line| line.contains("Secret default/pair: data.tls.crt must be")), "{lines:?}");
+}

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use super::settings::All;
-use super::{fail, misuse, settings};
+use super::{fail, misuse, settings, variables};
 use crate::app;
 
 /// The flags of `serve`.
@@ -15,7 +15,8 @@ pub(super) fn run(args: &Args) -> ExitCode {
         Ok(settings) => settings,
         Err(error) => return misuse(&error),
     };
-    match app::run(settings) {
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    match app::run(settings, &variables::unknown(names)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(app::Error::Settings(error)) => misuse(&error),
         Err(app::Error::Failed(error)) => fail(&error),

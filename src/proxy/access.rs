@@ -10,7 +10,6 @@ mod record;
 mod redact;
 #[cfg(test)]
 mod tests;
-mod trace;
 
 use std::cell::RefCell;
 use std::io::Write as _;
@@ -26,9 +25,10 @@ pub(super) use self::identity::Identity;
 pub(super) use self::plan::Plan;
 use self::plan::Shown;
 pub(super) use self::record::Record;
+pub(super) use self::redact::Redacted;
 use super::connection::{Client, Local};
 use super::tls::Secured;
-use super::{Worker, error};
+use super::{Worker, error, traceparent};
 use crate::ir;
 use crate::settings::AccessField as Field;
 use crate::telemetry::access::{Clock, Key, Line, Pen, decimal};
@@ -58,7 +58,7 @@ pub(super) struct Source<'a> {
 }
 
 /// How something ended.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct Ended<'a> {
     /// The status that the client was told, if any.
     pub status: Option<u16>,
@@ -138,9 +138,9 @@ impl Desk {
             line.text(key, id.as_bytes());
         }
         if let Some(key) = self.plan.key(Field::TraceId)
-            && let Some(id) = trace::id(headers)
+            && let Some(parent) = traceparent::parent(headers)
         {
-            line.text(key, id);
+            line.text(key, parent.trace);
         }
         let ip = client.peer.client_ip(headers, &self.plan.trusted);
         self.connection(&mut line, Source { ip, ..Source::of(client) });

@@ -11,6 +11,7 @@ use super::access::{Ended, Record};
 use super::admission::Places;
 use super::connection::Client;
 use super::grpc;
+use super::span::Context;
 use super::tunnel::{Agreed, Tunnel};
 use crate::lifecycle::{Phase, RequestGuard};
 use crate::limiter::Place;
@@ -43,6 +44,8 @@ pub(super) struct Exchange {
     places: Places,
     /// Its line of the access log, if it gets one.
     record: Option<Rc<Record>>,
+    /// Its place in a trace, if there is a collector of traces.
+    context: Option<Context>,
     /// Bytes of the answer's body.
     sent: u64,
 }
@@ -66,6 +69,7 @@ impl Exchange {
             guard: worker.shared.lifecycle.worker(worker.index).map(crate::lifecycle::Worker::begin),
             places: Places::default(),
             record: None,
+            context: None,
             sent: 0,
         }
     }
@@ -83,6 +87,18 @@ impl Exchange {
             let worker = &self.worker;
             self.record = desk.begin(&self.client, request, Some(id), self.started, || worker.random());
         }
+    }
+
+    /// Begins its span, if there is a collector of traces.
+    pub(super) fn trace<B>(&mut self, request: &Request<B>) {
+        if let Some(tracer) = &self.worker.tracer {
+            self.context = Some(tracer.begin(&self.client, request, || self.worker.random()));
+        }
+    }
+
+    /// Its place in a trace.
+    pub(super) fn context(&self) -> Option<&Context> {
+        self.context.as_ref()
     }
 
     /// Its line of the access log.
@@ -169,15 +185,10 @@ impl Exchange {
         if let Some(status) = self.grpc {
             metrics.called(worker, status);
         }
-        let desk = self.worker.access.as_ref()?;
-        let record = self.record.take()?;
-        let rule = found.map(|found| (&**found.selector, &**found.rule));
-        if self.switched {
-            if let Some((selector, rule)) = rule {
-                desk.matched(&record, selector, rule);
-            }
-            return Some(record);
+        if self.context.is_none() && self.record.is_none() {
+            return None;
         }
+        let rule = found.map(|found| (&**found.selector, &**found.rule));
         let ended = Ended {
             status: Some(self.status),
             reason: self.refusal.or(self.failure),
@@ -188,6 +199,22 @@ impl Exchange {
             bytes_out: self.sent,
             ..Ended::default()
         };
+        if let Some((tracer, context)) = self.worker.tracer.as_ref().zip(self.context.take()) {
+            if self.switched {
+                // What comes is a tunnel, and may live for days.
+                tracer.finish(context, &Ended { reason: None, broke_off: false, ..ended });
+            } else {
+                tracer.finish(context, &ended);
+            }
+        }
+        let desk = self.worker.access.as_ref()?;
+        let record = self.record.take()?;
+        if self.switched {
+            if let Some((selector, rule)) = rule {
+                desk.matched(&record, selector, rule);
+            }
+            return Some(record);
+        }
         desk.finish(record, &ended);
         None
     }

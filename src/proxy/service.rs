@@ -45,6 +45,7 @@ pub(super) async fn handle(
     }
     let id = headers::request_id(request.headers(), client.peer.trusted, || worker.random());
     exchange.log(&request, &id);
+    exchange.trace(&request);
     let mut grant = None;
     let result = answer(&worker, &client, request, &id, (&mut exchange, &mut grant)).await;
     // Asked now and not before: a drain that began meanwhile must reach this answer.
@@ -170,6 +171,9 @@ async fn answer(
             let wanted = wanted(worker, &parts, extended, rule, cluster)?;
             if let Some(uri) = filters::rewritten(rule, &target, &parts.uri)? {
                 parts.uri = uri;
+            }
+            if let Some(context) = exchange.context() {
+                context.pass_on(&mut parts.headers);
             }
             let port = authority.as_ref().and_then(|authority| authority.port);
             prepare(&mut parts, client, rule, (port, certificate, settings.headers.forwarded), id);

@@ -14,6 +14,7 @@ mod preview;
 mod proxy_protocol;
 mod streams;
 mod tls;
+mod traces;
 mod upgrades;
 mod workers;
 

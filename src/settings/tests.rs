@@ -1,4 +1,5 @@
 mod chart;
+mod reference;
 
 use std::io::Write as _;
 

@@ -1,6 +1,8 @@
 //! The API server as a source: watches feed the index, the index feeds the publisher; a Lease decides who writes status.
 
+pub mod addresses;
 mod client;
+pub mod definitions;
 mod feed;
 mod guard;
 mod health;
@@ -153,6 +155,17 @@ fn with_causes(error: &kube::Error) -> String {
     text
 }
 
+/// What became of an Event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventOutcome {
+    /// It was written.
+    Written,
+    /// The API server did not take it.
+    Failed,
+    /// There were too many.
+    Dropped,
+}
+
 /// What metrics learn of a source. Every method may be called from any task and must not block.
 pub trait Hooks: Send + Sync + 'static {
     /// All objects of a kind have been listed once.
@@ -173,6 +186,16 @@ pub trait Hooks: Send + Sync + 'static {
     /// A status was written, or could not be.
     fn status_write(&self, result: Result<(), Failure>) {
         let _ = result;
+    }
+
+    /// So many fields that this gateway reads are unknown to the cluster's definitions.
+    fn fields_missing(&self, count: usize) {
+        let _ = count;
+    }
+
+    /// An Event was written, or will not be.
+    fn event_write(&self, outcome: EventOutcome) {
+        let _ = outcome;
     }
 }
 
@@ -211,3 +234,6 @@ pub fn controller_name(class: &str) -> String {
         format!("{}-{class}", api::CONTROLLER_NAME)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -31,7 +31,8 @@ pub use self::cells::{Buckets, InvalidBuckets};
 pub use self::cluster::{ClusterMetrics, ClusterTotals};
 pub use self::control::{ControlMetrics, SourceMetrics, SourceTold};
 pub use self::labels::{
-    ConnectionState, GrpcStatus, Handshake, MirrorOutcome, Refusal, RetryReason, SourceError, StatusWrite, TlsVersion,
+    ConnectionState, EventWrite, GrpcStatus, Handshake, MirrorOutcome, Refusal, RetryReason, SourceError, StatusWrite,
+    TlsVersion,
 };
 pub use self::rule::{RuleMetrics, RuleTotals};
 pub use self::worker::{ListenerMetrics, WorkerMetrics};

@@ -103,12 +103,18 @@ maxDelay, or nothing with a delay of 0, then timeout, and 5 s are for cutting wh
 {{- $seconds -}}
 {{- end -}}
 
-{{/* lockgate.yaml: config, with the grace period that the pod gets, so that the gateway checks it again with flags and variables. */}}
+{{/*
+lockgate.yaml: config, with the grace period that the pod gets, so that the gateway checks it again with flags and variables, and with the
+Service that is its own.
+*/}}
 {{- define "lockgate.config" -}}
 {{- $config := deepCopy .Values.config -}}
 {{- $drain := get $config "drain" | default dict -}}
 {{- $_ := set $drain "gracePeriod" (printf "%ss" (include "lockgate.gracePeriod" .)) -}}
 {{- $_ := set $config "drain" $drain -}}
+{{- with include "lockgate.ownService" . -}}
+{{- $_ := set $config "kubernetes" (merge (dict "service" .) (get $config "kubernetes" | default dict)) -}}
+{{- end -}}
 {{- toYaml $config -}}
 {{- end -}}
 
@@ -121,31 +127,36 @@ maxDelay, or nothing with a delay of 0, then timeout, and 5 s are for cutting wh
 {{- $port -}}
 {{- end -}}
 
-{{/* The listeners as JSON: {listeners: [{name, port, plain}]}, plain where a client needs neither TLS nor a PROXY protocol header. */}}
+{{/*
+The listeners as JSON: {listeners: [{name, port, plain, http3}]}: plain where a client needs neither TLS nor a PROXY protocol header, http3 the
+UDP port that clients use for HTTP/3, 0 where there is none.
+*/}}
 {{- define "lockgate.listeners" -}}
 {{- $listeners := list -}}
 {{- $names := list -}}
 {{- range $index, $given := .Values.config.listeners | default (list "http=[::]:8080" "https=[::]:8443+tls") -}}
 {{- $field := printf "config.listeners[%d]" $index -}}
-{{- $name := "" -}}{{- $address := "" -}}{{- $plain := true -}}
+{{- $name := "" -}}{{- $address := "" -}}{{- $plain := true -}}{{- $http3 := 0 -}}
 {{- if kindIs "string" $given -}}
 {{- if not (contains "=" $given) -}}{{- fail (printf "%s: %q is not of the form name=address:port" $field $given) -}}{{- end -}}
 {{- $name = regexFind "^[^=]+" $given -}}
 {{- $address = regexReplaceAll "^[^=]*=([^+]*).*$" $given "${1}" -}}
 {{- $plain = not (regexMatch "\\+(tls|proxy)(\\+|$)" $given) -}}
+{{- with regexFind "\\+h3(:[0-9]+)?(\\+|$)" $given -}}{{- $http3 = regexFind "[0-9]+$" (trimSuffix "+" . | trimPrefix "+h3") | default "443" | int -}}{{- end -}}
 {{- else -}}
 {{- $name = $given.name -}}
 {{- $address = $given.address -}}
 {{- $plain = not (or $given.tls $given.proxyProtocol) -}}
+{{- $http3 = $given.http3 | default 0 | int -}}
 {{- end -}}
 {{- if has $name $names -}}{{- fail (printf "%s: the name %q is there twice" $field $name) -}}{{- end -}}
 {{- $names = append $names $name -}}
-{{- $listeners = append $listeners (dict "name" $name "port" (include "lockgate.port" (dict "field" $field "address" $address) | int) "plain" $plain) -}}
+{{- $listeners = append $listeners (dict "name" $name "port" (include "lockgate.port" (dict "field" $field "address" $address) | int) "plain" $plain "http3" $http3) -}}
 {{- end -}}
 {{- dict "listeners" $listeners | toJson -}}
 {{- end -}}
 
-{{/* The Service's ports as JSON: {ports: [{name, port, targetPort, plain, nodePort, appProtocol}]}. */}}
+{{/* The Service's ports as JSON: {ports: [{name, port, targetPort, plain, nodePort, appProtocol, http3, http3NodePort}]}. */}}
 {{- define "lockgate.servicePorts" -}}
 {{- $listeners := (include "lockgate.listeners" . | fromJson).listeners -}}
 {{- $wanted := .Values.service.ports -}}
@@ -158,8 +169,12 @@ maxDelay, or nothing with a delay of 0, then timeout, and 5 s are for cutting wh
 {{- range $listeners -}}{{- if eq .name $want.listener -}}{{- $found = . -}}{{- end -}}{{- end -}}
 {{- if not $found -}}{{- fail (printf "service.ports[%d].listener: %q is none of config.listeners" $index $want.listener) -}}{{- end -}}
 {{- $usual := get (dict "http" 80 "https" 443) $found.name | default $found.port -}}
-{{- $port := dict "name" $found.name "port" ($want.port | default $usual | int) "targetPort" (int $found.port) "plain" $found.plain -}}
+{{- $port := dict "name" $found.name "port" ($want.port | default $usual | int) "targetPort" (int $found.port) "plain" $found.plain "http3" (int $found.http3) -}}
 {{- with $want.nodePort -}}{{- $_ := set $port "nodePort" (int .) -}}{{- end -}}
+{{- with $want.http3NodePort -}}
+{{- if not $found.http3 -}}{{- fail (printf "service.ports[%d].http3NodePort: the listener %q has no http3 (+h3)" $index $found.name) -}}{{- end -}}
+{{- $_ := set $port "http3NodePort" (int .) -}}
+{{- end -}}
 {{- with $want.appProtocol -}}{{- $_ := set $port "appProtocol" . -}}{{- end -}}
 {{- $ports = append $ports $port -}}
 {{- end -}}
@@ -179,6 +194,23 @@ maxDelay, or nothing with a delay of 0, then timeout, and 5 s are for cutting wh
 {{/* Whether status is written: not empty if it is. */}}
 {{- define "lockgate.writesStatus" -}}
 {{- if ne (get (.Values.config.kubernetes | default dict) "writeStatus" | toString) "false" -}}true{{- end -}}
+{{- end -}}
+
+{{/* Whether Events are written: not empty if they are. */}}
+{{- define "lockgate.writesEvents" -}}
+{{- if and (include "lockgate.writesStatus" .) (ne (get (.Values.config.kubernetes | default dict) "writeEvents" | toString) "false") -}}true{{- end -}}
+{{- end -}}
+
+{{/* The Service whose addresses go into the status of Selectors, as namespace/name; empty for none. */}}
+{{- define "lockgate.ownService" -}}
+{{- if and (include "lockgate.usesCluster" .) (include "lockgate.writesStatus" .) -}}
+{{- $set := get (.Values.config.kubernetes | default dict) "service" -}}
+{{- if kindIs "string" $set | and (hasKey (.Values.config.kubernetes | default dict) "service") -}}
+{{- if $set -}}{{- contains "/" $set | ternary $set (printf "%s/%s" .Release.Namespace $set) -}}{{- end -}}
+{{- else -}}
+{{- printf "%s/%s" .Release.Namespace (include "lockgate.fullname" .) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{/* Whether the gateway speaks with the API server at all: not with objects from files. */}}

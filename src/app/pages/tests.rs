@@ -10,6 +10,7 @@ use crate::app::translation;
 use crate::explain::Answer;
 use crate::explain::routes;
 use crate::lifecycle::{DrainSettings, Lifecycle};
+use crate::proxy::Outputs;
 use crate::publish::{Published, Publisher, TlsSettings};
 use crate::settings::Settings;
 use crate::source::index::Index;
@@ -57,7 +58,8 @@ async fn shop() -> Shop {
     wait.await.expect("in time").expect("a publisher");
     let wait = tokio::time::timeout(Duration::from_secs(20), examined.wait_for(Option::is_some));
     wait.await.expect("in time").expect("a publisher");
-    let shared = Shared::new(settings, 1, published, Arc::clone(&lifecycle), Arc::clone(&metrics), None);
+    let (drained, counted) = (Arc::clone(&lifecycle), Arc::clone(&metrics));
+    let shared = Shared::new(settings, 1, published, drained, counted, Outputs::default());
     Shop { pages: pages(&shared, &clusters, served, examined), metrics, clusters, lifecycle }
 }
 

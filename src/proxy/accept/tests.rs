@@ -5,7 +5,7 @@ use tokio::task::LocalSet;
 
 use super::*;
 use crate::lifecycle::{DrainSettings, Lifecycle};
-use crate::proxy::Shared;
+use crate::proxy::{Outputs, Shared};
 use crate::publish::Published;
 use crate::settings::Settings;
 use crate::telemetry::metrics::{Buckets, Metrics};
@@ -17,7 +17,8 @@ async fn what_is_handed_to_a_worker_that_is_gone_comes_back() {
         let (lifecycle, _driver) = Lifecycle::new(2, DrainSettings::default());
         lifecycle.serving().unwrap();
         let published = Arc::new(Published::new(&["http".into()]));
-        let shared = Shared::new(Settings::default(), 2, published, lifecycle, Arc::clone(&metrics), None);
+        let shared =
+            Shared::new(Settings::default(), 2, published, lifecycle, Arc::clone(&metrics), Outputs::default());
         let worker = Worker::new(0, shared).unwrap();
         let (handover, mut receivers) = handover(2);
         // The other one has none, as who has panicked, and would be the one to take all.

@@ -13,7 +13,7 @@ pub(in crate::proxy) struct Redacted {
 
 impl Redacted {
     /// Those of these names, in any case; `*` is all.
-    pub(super) fn new(names: &[String]) -> Self {
+    pub(in crate::proxy) fn new(names: &[String]) -> Self {
         Self {
             names: names.iter().map(|name| name.as_bytes().into()).collect(),
             all: names.iter().any(|name| name == "*"),
@@ -21,7 +21,7 @@ impl Redacted {
     }
 
     /// A query as it may be told; written into `space` where it is another one.
-    pub(super) fn query<'a>(&self, query: &'a [u8], space: &'a mut Vec<u8>) -> &'a [u8] {
+    pub(in crate::proxy) fn query<'a>(&self, query: &'a [u8], space: &'a mut Vec<u8>) -> &'a [u8] {
         if !pairs(query).any(|pair| self.hides(pair)) {
             return query;
         }

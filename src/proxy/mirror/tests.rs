@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::*;
 use crate::ir::{ClusterId, Target};
 use crate::lifecycle::{DrainSettings, Lifecycle};
-use crate::proxy::Shared;
+use crate::proxy::{Outputs, Shared};
 use crate::publish::Published;
 use crate::settings::Settings;
 use crate::telemetry::metrics::{Buckets, Metrics};
@@ -28,7 +28,8 @@ fn mirror_of(metrics: &Arc<Metrics>, port: u16) -> Mirror {
 fn worker(metrics: &Arc<Metrics>) -> Rc<Worker> {
     let (lifecycle, _driver) = Lifecycle::new(1, DrainSettings::default());
     let published = Arc::new(Published::new(&["http".into()]));
-    Worker::new(0, Shared::new(Settings::default(), 1, published, lifecycle, Arc::clone(metrics), None)).unwrap()
+    Worker::new(0, Shared::new(Settings::default(), 1, published, lifecycle, Arc::clone(metrics), Outputs::default()))
+        .unwrap()
 }
 
 fn head(method: &str) -> http::request::Parts {

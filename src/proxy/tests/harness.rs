@@ -14,13 +14,14 @@ use crate::ir::{self, Action, BackendTarget, ClusterId, ClusterPlace, Fragment, 
 use crate::lifecycle::{DrainSettings, Driver, Lifecycle, Signal};
 use crate::proxy::accept::Bound;
 use crate::proxy::tls::PROTOCOLS;
-use crate::proxy::{Shared, Workers};
+use crate::proxy::{Outputs, Shared, Workers};
 use crate::publish::{Published, Publisher, TlsSettings};
 use crate::routing::ListenerIndex;
 use crate::settings::{AccessOutput, Listener, Settings, TlsVersion};
 use crate::source::Update;
 use crate::telemetry::access::{AccessLog, Output};
 use crate::telemetry::metrics::{Buckets, Metrics};
+use crate::telemetry::traces::{self, Traces};
 use crate::upstream::Clusters;
 
 /// Longer than anything here takes; a test that waits this long has failed.
@@ -161,7 +162,14 @@ impl Gateway {
             let AccessOutput::File(path) = &settings.access_log.output else { unreachable!("tests log into files") };
             AccessLog::start(&Output::File(path.clone()), 1 << 20).unwrap()
         });
-        let shared = Shared::new(settings, WORKERS, published, lifecycle, metrics, log);
+        let traces = settings.traces.collector().unwrap().map(|endpoint| {
+            let instance = "test".to_owned();
+            let to =
+                traces::Settings { endpoint, headers: http::HeaderMap::new(), queue: settings.traces.queue, instance };
+            Traces::start(to).unwrap().0
+        });
+        let outputs = Outputs { access_log: log, traces };
+        let shared = Shared::new(settings, WORKERS, published, lifecycle, metrics, outputs);
         let mut gateway = Self {
             addresses,
             default_certificate: None,

@@ -13,6 +13,7 @@ use serde_saphyr::Spanned;
 use crate::api::{self, GROUP, ReferenceGrant, Refused, Route, Selector};
 use crate::ir::{self, ObjectName};
 use crate::source::index::{Content, Object};
+use crate::source::secrets::Material;
 
 use super::Problem;
 use super::locate::{Located, documents};
@@ -304,7 +305,7 @@ fn decode(kind: &str, name: &ObjectName, value: Value, purpose: Purpose) -> Outc
         "Selector" => own(ir::Kind::Selector, name, value, purpose, (Selector::from_value, Selector::examine)),
         "Service" => foreign::<Service>(&value, |service| Object::from(&service)),
         "Namespace" => foreign::<Namespace>(&value, |namespace| Object::from(&namespace)),
-        "Secret" => secret(&value),
+        "Secret" => secret(name, &value),
         "ConfigMap" => foreign::<ConfigMap>(&value, |map| Object::from(&map)),
         "EndpointSlice" => foreign::<EndpointSlice>(&value, |slice| Object::from(&slice)),
         "ReferenceGrant" => foreign::<ReferenceGrant>(&value, Object::from),
@@ -364,15 +365,18 @@ fn foreign<T: DeserializeOwned + Serialize>(value: &Value, object: impl FnOnce(T
     if problems.is_empty() { object(decoded).into() } else { Outcome { problems, ..Outcome::default() } }
 }
 
-/// A Secret, of which nothing that is told may show a value.
-fn secret(value: &Value) -> Outcome {
+/// A Secret, of which nothing that is told may show a value. One that is wrong is there all the same, with nothing to be used.
+fn secret(name: &ObjectName, value: &Value) -> Outcome {
     match serde_path_to_error::deserialize::<_, Secret>(value) {
         Ok(_) => foreign::<Secret>(value, |secret| Object::from(&secret)),
         Err(error) => {
             let path = error.path().to_string();
             let reason =
                 if path.starts_with("data.") { "must be a string in base64" } else { "is not of the right form" };
-            Outcome::wrong(if path == "." { "" } else { &path }, reason)
+            let why = if path == "." { reason.to_owned() } else { format!("{path} {reason}") };
+            let material = Material::Held { certificate: Err(why.clone()), authorities: Err(why) };
+            let object = Object { name: name.clone(), content: Content::Secret(material) };
+            Outcome { object: Some(object), ..Outcome::wrong(if path == "." { "" } else { &path }, reason) }
         }
     }
 }

@@ -360,16 +360,17 @@ fn a_file_that_is_being_written_keeps_what_it_held() {
 
 #[test]
 fn a_secret_is_told_of_without_its_values() {
-    let secret = |rest: &str| format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: s}}\n{rest}\n---\n");
+    let secret =
+        |name: &str, rest: &str| format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: {name}}}\n{rest}\n---\n");
     let text = [
-        secret("data: {tls.key: 'not_base64!'}"),
-        secret("stringData: hunter2"),
-        secret("stringData: {tls.key: 4711}"),
-        secret("type: kubernetes.io/tls\nstringDaat: {tls.key: hunter2}"),
+        secret("a", "data: {tls.key: 'not_base64!'}"),
+        secret("b", "stringData: hunter2"),
+        secret("c", "stringData: {tls.key: 4711}"),
+        secret("d", "type: kubernetes.io/tls\nstringDaat: {tls.key: hunter2}"),
     ]
     .concat();
     let (objects, problems) = seen_at(&directory(&[("s.yaml", &text)]));
-    assert_eq!(objects, [""; 0]);
+    assert_eq!(objects.len(), 3, "they are there, with nothing to be used: {objects:?}");
     let expected = [
         "data.tls.key: must be a string in base64",
         "stringData: is not of the right form",

@@ -1,5 +1,7 @@
 #![expect(clippy::needless_pass_by_value, reason = "callers write json! in place")]
 
+mod isolation;
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;

@@ -10,7 +10,7 @@ use prometheus::proto::MetricType;
 use prometheus::{Histogram, HistogramOpts, IntCounterVec, IntGauge, Opts, Registry};
 
 use super::family::{Family, Source, Spec, registered};
-use super::labels::{SourceError, StatusWrite};
+use super::labels::{EventWrite, SourceError, StatusWrite};
 
 /// Tables, endpoint updates and status writes.
 pub struct ControlMetrics {
@@ -18,6 +18,8 @@ pub struct ControlMetrics {
     publish: Histogram,
     endpoint_lag: Histogram,
     status_writes: IntCounterVec,
+    events: IntCounterVec,
+    fields_missing: IntGauge,
 }
 
 /// One source.
@@ -82,6 +84,11 @@ impl ControlMetrics {
         let build = Opts::new("lockgate_build_info", "Always 1; the labels tell the build.");
         registered(registry, IntGauge::with_opts(build.const_label("version", env!("CARGO_PKG_VERSION")))).set(1);
         let generation = IntGauge::new("lockgate_table_generation", "Generation of the table that is served.");
+        let events = Opts::new("lockgate_events_total", "Events about objects, by what became of them.");
+        let missing = IntGauge::new(
+            "lockgate_definition_fields_missing",
+            "Fields that this gateway reads and the cluster's definitions of Selector and Route lack.",
+        );
         let writes = Opts::new("lockgate_status_writes_total", "Writes of an object's status, by result.");
         Self {
             generation: registered(registry, generation),
@@ -91,6 +98,8 @@ impl ControlMetrics {
                 "Time from an endpoint event to its use by the proxy.",
             ),
             status_writes: registered(registry, IntCounterVec::new(writes, &["result"])),
+            fields_missing: registered(registry, missing),
+            events: registered(registry, IntCounterVec::new(events, &["result"])),
         }
     }
 
@@ -108,6 +117,16 @@ impl ControlMetrics {
     /// A status write ended.
     pub fn status_write(&self, result: StatusWrite) {
         self.status_writes.with_label_values(&[result.as_str()]).inc();
+    }
+
+    /// So many fields are missing in the cluster's definitions.
+    pub fn fields_missing(&self, count: usize) {
+        self.fields_missing.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// An Event was written or will not be.
+    pub fn event_write(&self, result: EventWrite) {
+        self.events.with_label_values(&[result.as_str()]).inc();
     }
 }
 

@@ -281,6 +281,18 @@ labels! {
     }
 }
 
+labels! {
+    /// What became of an Event about an object: the label of `lockgate_events_total`.
+    EventWrite {
+        /// It was written.
+        Written => "written",
+        /// The API server did not take it.
+        Failed => "failed",
+        /// There were too many at a time, or of one object.
+        Dropped => "dropped",
+    }
+}
+
 impl GrpcStatus {
     /// Those that gRPC has.
     pub const CODES: &'static [Self] = Self::ALL.split_at(Self::Other as usize).0;

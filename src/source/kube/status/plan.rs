@@ -6,27 +6,30 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::Seen;
 use super::statuses::Status;
-use crate::api::{RouteSelectorStatus, RouteStatus, SelectorStatus, condition, reason};
+use crate::api::{RouteSelectorStatus, RouteStatus, SelectorAddress, SelectorStatus, condition, reason};
 use crate::ir::{Extent, Finding, Shadowed, Verdict};
 
 /// The longest message that the schema takes, in bytes at most.
 const MAX_MESSAGE: usize = 32 * 1024;
 
-/// The status that we apply to an object, or nothing where what stands there says the same.
+/// The status that we apply to an object, or nothing where what stands there says the same. `addresses` are the gateway's;
+/// `None` as long as they are not known.
 ///
 /// Verdicts on another generation than the one seen say nothing yet: those on this one will follow.
 pub(super) fn plan(
     verdicts: &[Arc<Verdict>],
     shadows: &[Shadowed],
     seen: &Seen,
-    controller: &str,
+    (controller, addresses): (&str, Option<&[SelectorAddress]>),
     now: &Time,
 ) -> Option<Status> {
     if verdicts.iter().any(|verdict| verdict.generation != seen.generation) {
         return None;
     }
     match &seen.status {
-        Status::Selector(status) => selector(verdicts.first()?, shadows.first(), status, now).map(Status::Selector),
+        Status::Selector(status) => {
+            selector(verdicts.first()?, shadows.first(), (status, addresses), now).map(Status::Selector)
+        }
         Status::Route(status) => {
             let entries = entries(verdicts, shadows, seen, status, controller, now);
             route(entries, status, controller).map(Status::Route)
@@ -37,16 +40,24 @@ pub(super) fn plan(
 fn selector(
     verdict: &Verdict,
     shadow: Option<&Shadowed>,
-    stands: &SelectorStatus,
+    (stands, addresses): (&SelectorStatus, Option<&[SelectorAddress]>),
     now: &Time,
 ) -> Option<SelectorStatus> {
+    let addresses = match addresses {
+        // Not known yet: what the writer before wrote is better than nothing.
+        None => &stands.addresses,
+        Some(known) if verdict.accepted.ok || verdict.in_table => known,
+        Some(_) => &[],
+    };
     let wanted = SelectorStatus {
         observed_generation: Some(verdict.generation),
         attached_routes: i32::try_from(verdict.attached_routes).unwrap_or(i32::MAX),
+        addresses: addresses.to_vec(),
         conditions: conditions(verdict, shadow, &stands.conditions, now),
     };
     let same = wanted.observed_generation == stands.observed_generation
         && wanted.attached_routes == stands.attached_routes
+        && wanted.addresses == stands.addresses
         && says(&stands.conditions, &wanted.conditions);
     (!same).then_some(wanted)
 }

@@ -15,10 +15,12 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
+use super::events::{Events, Notice, Told, notices};
 use super::plan::plan;
-use super::{Key, Seen, Statuses, shadows_of, verdicts_of};
+use super::{Key, Links, Seen, Statuses, shadows_of, verdicts_of};
 use crate::api::{Route, Selector};
 use crate::ir::{Kind, Served};
+use crate::source::kube::addresses::Known;
 use crate::source::kube::{Failure, Hooks, controller_name, with_causes};
 
 /// How many writes run at a time.
@@ -41,6 +43,10 @@ pub(super) struct Writer {
     controller: String,
     statuses: Arc<Statuses>,
     hooks: Arc<dyn Hooks>,
+    /// Where Events go, if any are written.
+    events: Option<Events>,
+    /// The gateway's own.
+    addresses: Known,
     served: Option<Arc<Served>>,
     leading: bool,
     queue: VecDeque<Key>,
@@ -65,16 +71,21 @@ struct Written {
 
 struct Done {
     key: Key,
+    uid: String,
+    /// What is to be told once it is written.
+    notices: Vec<Notice>,
     result: Result<Seen, (Failure, String)>,
 }
 
 impl Writer {
-    pub(super) fn new(client: Client, class: &str, statuses: Arc<Statuses>, hooks: Arc<dyn Hooks>) -> Self {
+    pub(super) fn new(client: Client, class: &str, links: Links, events: Option<Events>) -> Self {
         Self {
             client,
             controller: controller_name(class),
-            statuses,
-            hooks,
+            statuses: links.statuses,
+            hooks: links.hooks,
+            events,
+            addresses: None,
             served: None,
             leading: false,
             queue: VecDeque::new(),
@@ -93,8 +104,11 @@ impl Writer {
         mut self,
         mut served: watch::Receiver<Option<Arc<Served>>>,
         mut leading: watch::Receiver<bool>,
+        mut addresses: watch::Receiver<Known>,
     ) {
         let statuses = Arc::clone(&self.statuses);
+        let mut may_move = true;
+        self.addresses.clone_from(&addresses.borrow_and_update());
         self.serve(served.borrow_and_update().clone());
         self.lead(*leading.borrow_and_update());
         loop {
@@ -108,6 +122,11 @@ impl Writer {
                 changed = served.changed() => {
                     if changed.is_err() { return }
                     self.serve(served.borrow_and_update().clone());
+                }
+                changed = addresses.changed(), if may_move => {
+                    may_move = changed.is_ok();
+                    let addresses = addresses.borrow_and_update().clone();
+                    self.reached_at(addresses);
                 }
                 () = statuses.changed() => {
                     for key in statuses.take_changed() {
@@ -156,6 +175,13 @@ impl Writer {
         self.history.retain(|_, written| now.saturating_duration_since(written.at) < REPEAT_FORGET);
     }
 
+    /// The gateway's addresses are others.
+    fn reached_at(&mut self, addresses: Known) {
+        self.addresses = addresses;
+        let keys = self.statuses.keys().into_iter().filter(|(kind, _)| *kind == Kind::Selector);
+        keys.for_each(|key| self.enqueue(key));
+    }
+
     fn enqueue(&mut self, key: Key) {
         if self.leading && self.queued.insert(key.clone()) {
             self.queue.push_back(key);
@@ -200,9 +226,11 @@ impl Writer {
         let shadows = shadows_of(served, key.0, &key.1);
         let time = Time(Timestamp::now());
         let planned = self.statuses.with(key, |seen| {
-            plan(verdicts, shadows, seen, &self.controller, &time).map(|status| (seen.uid.clone(), status))
+            let status = plan(verdicts, shadows, seen, (&self.controller, self.addresses.as_deref()), &time)?;
+            let told = self.events.as_ref().map(|_| notices(&seen.status, &status, &self.controller));
+            Some((seen.uid.clone(), status, told.unwrap_or_default()))
         });
-        let Some(Some((uid, status))) = planned else {
+        let Some(Some((uid, status, notices))) = planned else {
             self.failures.remove(key);
             return false;
         };
@@ -217,8 +245,9 @@ impl Writer {
             self.delay(key.clone(), until);
             return false;
         }
-        let write = write(self.client.clone(), key.clone(), uid, status, self.controller.clone());
-        self.writes.spawn(write);
+        let write = write(self.client.clone(), key.clone(), uid.clone(), status, self.controller.clone());
+        let key = key.clone();
+        self.writes.spawn(async move { Done { key, uid, notices, result: write.await } });
         true
     }
 
@@ -241,10 +270,13 @@ impl Writer {
         Ok(())
     }
 
-    fn done(&mut self, Done { key, result }: Done) {
+    fn done(&mut self, Done { key, uid, notices, result }: Done) {
         self.writing.remove(&key);
         match result {
             Ok(seen) => {
+                if let Some(events) = &self.events {
+                    events.tell(Told { key: key.clone(), uid, notices });
+                }
                 self.hooks.status_write(Ok(()));
                 self.failures.remove(&key);
                 self.statuses.written(&key, seen);
@@ -312,7 +344,8 @@ fn content(status: &Value) -> u64 {
     hasher.finish()
 }
 
-fn resource(kind: Kind) -> ApiResource {
+/// The kind as the API server knows it.
+pub(super) fn api_resource(kind: Kind) -> ApiResource {
     match kind {
         Kind::Selector => ApiResource::erase::<Selector>(&()),
         Kind::Route => ApiResource::erase::<Route>(&()),
@@ -327,9 +360,15 @@ fn plural(kind: Kind) -> String {
 }
 
 /// One write. The uid keeps a status from an object that took the place of the one judged.
-async fn write(client: Client, key: Key, uid: String, status: Value, manager: String) -> Done {
+async fn write(
+    client: Client,
+    key: Key,
+    uid: String,
+    status: Value,
+    manager: String,
+) -> Result<Seen, (Failure, String)> {
     let (kind, object) = &key;
-    let resource = resource(*kind);
+    let resource = api_resource(*kind);
     let patch = Patch::Apply(json!({
         "apiVersion": resource.api_version,
         "kind": resource.kind,
@@ -340,12 +379,11 @@ async fn write(client: Client, key: Key, uid: String, status: Value, manager: St
     // Undecodable objects get a status too, hence no typed object.
     let params = PatchParams::apply(&manager).force();
     let request = api.patch_status(&object.name, &params, &patch);
-    let result = match tokio::time::timeout(REQUEST, request).await {
+    match tokio::time::timeout(REQUEST, request).await {
         Ok(Ok(answer)) => Ok(Seen::new(*kind, &answer.metadata, Vec::new(), answer.data.get("status"))),
         Ok(Err(error)) => Err((Failure::of(&error), with_causes(&error))),
         Err(_) => Err((Failure::Timeout, Failure::Timeout.to_string())),
-    };
-    Done { key, result }
+    }
 }
 
 #[cfg(test)]

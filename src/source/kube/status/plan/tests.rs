@@ -38,7 +38,7 @@ fn planned(verdicts: &[Verdict], kind: Kind, status: &Value, second: i64) -> Opt
 
 fn planned_with(verdicts: &[Verdict], shadows: &[Shadowed], kind: Kind, status: &Value, second: i64) -> Option<Value> {
     let verdicts: Vec<_> = verdicts.iter().cloned().map(Arc::new).collect();
-    let status = plan(&verdicts, shadows, &seen(kind, status), CONTROLLER_NAME, &time(second))?;
+    let status = plan(&verdicts, shadows, &seen(kind, status), (CONTROLLER_NAME, None), &time(second))?;
     Some(serde_json::to_value(status).unwrap())
 }
 

@@ -2,7 +2,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use parking_lot::Mutex;
 
 use super::*;
-use crate::api::reason;
+use crate::api::{AddressType, SelectorAddress, reason};
 use crate::ir::{Extent, Finding, Fragment, ObjectName, Shadowed, Verdict};
 use crate::source::kube::mock::{self, Call, Server};
 
@@ -20,6 +20,7 @@ struct Fixture {
     statuses: Arc<Statuses>,
     served: watch::Sender<Option<Arc<Served>>>,
     leading: watch::Sender<bool>,
+    reached_at: watch::Sender<Known>,
     counts: Arc<Counts>,
 }
 
@@ -30,9 +31,11 @@ fn start(leads: bool) -> Fixture {
     let (sender, fragments) = watch::channel(None);
     let (leading, terms) = watch::channel(leads);
     let hooks: Arc<dyn Hooks> = Arc::clone(&counts) as _;
-    let writer = Writer::new(client, "", Arc::clone(&statuses), hooks);
-    tokio::spawn(writer.run(fragments, terms));
-    Fixture { server, statuses, served: sender, leading, counts }
+    let events = Events::start(client.clone(), ("lockgate.dev/gateway", "pod"), terms.clone(), Arc::clone(&hooks));
+    let links = Links { statuses: Arc::clone(&statuses), hooks };
+    let (reached_at, addresses) = watch::channel(None);
+    tokio::spawn(Writer::new(client, "", links, Some(events)).run(fragments, terms, addresses));
+    Fixture { server, statuses, served: sender, leading, reached_at, counts }
 }
 
 fn key(name: &str) -> Key {
@@ -241,4 +244,34 @@ async fn a_shadow_is_one_write_when_it_falls_and_one_when_it_goes() {
     fixture.show("s", 1, 12, &status);
     fixture.quiet().await;
     assert_eq!(fixture.counts.0.lock().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn addresses_are_written_when_they_are_known_and_kept_while_they_are_not() {
+    let mut fixture = start(true);
+    let addresses = |values: &[&str]| -> Known {
+        let address = |value: &&str| SelectorAddress { kind: AddressType::IPAddress, value: (*value).to_owned() };
+        Some(values.iter().map(address).collect())
+    };
+    fixture.show("s", 1, 10, &json!({"addresses": [{"type": "IPAddress", "value": "203.0.113.1"}]}));
+    fixture.serve(&[verdict("s", 1, 0)]);
+    let status = fixture.accept(1, 11).await;
+    assert_eq!(status["addresses"], json!([{"type": "IPAddress", "value": "203.0.113.1"}]), "of the holder before");
+    fixture.show("s", 1, 11, &status);
+    fixture.reached_at.send_replace(addresses(&["203.0.113.1"]));
+    fixture.quiet().await;
+    fixture.reached_at.send_replace(addresses(&["203.0.113.2"]));
+    let status = fixture.accept(1, 12).await;
+    assert_eq!(status["addresses"], json!([{"type": "IPAddress", "value": "203.0.113.2"}]));
+    fixture.show("s", 1, 12, &status);
+    // Whoever has no place in the table is reached nowhere.
+    let mut refused = verdict("s", 1, 0);
+    refused.in_table = false;
+    refused.accepted =
+        Finding { ok: false, reason: reason::INVALID, message: "wrong".to_owned(), problems: Vec::new() };
+    fixture.serve(&[refused]);
+    let status = fixture.accept(1, 13).await;
+    assert_eq!(status.get("addresses"), None);
+    let event = fixture.server.next().await;
+    assert_eq!((&event.body["reason"], &event.body["note"]), (&json!("Invalid"), &json!("wrong")));
 }
