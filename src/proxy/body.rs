@@ -118,7 +118,12 @@ impl Body for RequestBody {
                     headers::identify(trailers, None);
                 }
                 let data: &[u8] = frame.data_ref().map_or(&[], |data| data);
-                body.client.conn().touch();
+                // The bytes of a connection are counted where it is read.
+                if body.client.is_stream() {
+                    body.client.conn().read(data.len());
+                } else {
+                    body.client.conn().touch();
+                }
                 let Some(left) = body.left.checked_sub(data.len() as u64) else {
                     body.fail(Refusal::BodyTooLarge);
                     return Poll::Ready(Some(Err("the request's body is over its limit".into())));

@@ -70,6 +70,7 @@ impl Client {
     pub(super) fn new(worker: &Worker, peer: Peer, local: Local, secured: Option<Rc<Secured>>) -> Self {
         let watched = worker.watchdog.watch(worker.stage_limits());
         worker.wear(watched.conn());
+        watched.conn().comes_from(peer.address());
         Self {
             peer: Rc::new(peer),
             local,
@@ -85,6 +86,7 @@ impl Client {
 
     /// A stream of a connection.
     fn stream(connection: &Rc<Self>, watched: Watched) -> Self {
+        watched.conn().comes_from(connection.peer.address());
         Self {
             peer: Rc::clone(&connection.peer),
             local: connection.local,
@@ -119,6 +121,9 @@ impl Client {
             // The last bytes of a stream may wait for its client's window.
             Some(connection) => {
                 let holder = if is_last { connection } else { self };
+                if is_last {
+                    connection.conn().lasts();
+                }
                 *holder.held.borrow_mut() = guard;
             }
         }
@@ -127,6 +132,7 @@ impl Client {
     /// The last bytes of an answer are written.
     fn release(&self) {
         self.held.take();
+        self.conn().release();
     }
 
     /// What a backend is told of it in front of its bytes.

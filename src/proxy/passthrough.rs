@@ -35,6 +35,7 @@ pub(super) async fn serve(worker: &Rc<Worker>, mut stream: TcpStream, passed: Pa
     let guard = worker.shared.lifecycle.worker(worker.index).map(lifecycle::Worker::begin);
     let watched = worker.watchdog.watch(worker.stage_limits());
     let conn = watched.conn();
+    conn.comes_from(peer.address());
     conn.begin_exchange(ir::Timeouts::default().idle);
     match open(worker, conn, &passed, (peer, record.as_deref())).await {
         Ok((agreed, places)) => {

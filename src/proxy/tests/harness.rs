@@ -338,6 +338,11 @@ impl Client {
         Self { stream, unread: Vec::new() }
     }
 
+    /// Its own address.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.stream.local_addr().unwrap()
+    }
+
     /// Reads to the end of a head, and no further.
     pub(super) async fn read_head(&mut self) -> String {
         loop {
