@@ -12,6 +12,7 @@ mod limits;
 mod mirrors;
 mod preview;
 mod proxy_protocol;
+mod retries;
 mod streams;
 mod tls;
 mod upgrades;
