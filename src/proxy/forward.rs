@@ -31,6 +31,9 @@ use crate::upstream::{Cluster, Load};
 /// How many endpoints are tried when connecting fails, whatever the rule says: nothing was sent to the others.
 const MAX_CONNECTS: usize = 3;
 
+/// How many endpoints are connected to for a request that leave before that is done.
+const MAX_LEFT: usize = 10;
+
 /// How often a request is sent that endpoints refuse unprocessed.
 const MAX_REFUSED: u32 = 3;
 
@@ -267,6 +270,10 @@ impl<'a> Attempts<'a> {
     }
 
     fn connect_failed(&mut self, pool: &EndpointPool<RequestBody>, error: AcquireError) -> Result<Attempt, Failure> {
+        if matches!(error, AcquireError::Left) && self.connects < MAX_LEFT {
+            // Nothing was sent, and those that are there now are other ones.
+            return Ok(Attempt::Again(RetryReason::ConnectFailure));
+        }
         let addr = pool.endpoint.addr;
         let failure = unconnected(addr, error);
         if !is_unreachable(&failure) {
@@ -460,6 +467,7 @@ impl<'a> Attempts<'a> {
 /// What it means that there is no connection to the endpoint at `addr`.
 pub(super) fn unconnected(addr: SocketAddr, error: AcquireError) -> Failure {
     match error {
+        AcquireError::Left => Failure::because(Refusal::ConnectFailed, format!("{addr} has left")),
         AcquireError::Connect(error) => Failure::because(Refusal::ConnectFailed, format!("{addr}: {error}")),
         AcquireError::Tls(error) => Failure::because(Refusal::UpstreamTls, format!("{addr}: {error}")),
         AcquireError::ConnectTimeout => Failure::because(Refusal::ConnectTimeout, addr),

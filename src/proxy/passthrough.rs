@@ -21,7 +21,7 @@ use crate::lifecycle;
 use crate::publish::RuleRuntime;
 use crate::routing::CompiledRule;
 use crate::telemetry::metrics::{Refusal, RetryReason};
-use crate::upstream::pool::Switched;
+use crate::upstream::pool::{AcquireError, Switched};
 use crate::upstream::{Cluster, Load};
 
 /// What the drain's ledger calls it.
@@ -131,6 +131,8 @@ async fn connect(
                 let by_load = matches!(rule.load_balancing, ir::LoadBalancing::LeastRequest);
                 return Ok((switched, by_load.then(|| Load::new(&pool.endpoint))));
             }
+            // Others are there now.
+            Err(AcquireError::Left) => continue,
             Err(error) => forward::unconnected(pool.endpoint.addr, error),
         };
         tried.push(pool.endpoint.uid);
