@@ -59,6 +59,8 @@ pub(super) struct Client {
     held: RefCell<Option<RequestGuard>>,
     /// The gateway asked the client to leave: what it still sends must not become a reset.
     linger: Cell<bool>,
+    /// It was made while requests were served.
+    early: bool,
     /// What begins when the connection has ended as HTTP.
     tunnel: RefCell<Option<Tunnel>>,
     /// The connection of a stream.
@@ -79,6 +81,7 @@ impl Client {
             fault: Cell::default(),
             held: RefCell::default(),
             linger: Cell::new(false),
+            early: worker.shared.lifecycle.phase().serves(),
             tunnel: RefCell::default(),
             connection: None,
         }
@@ -95,6 +98,8 @@ impl Client {
             fault: Cell::default(),
             held: RefCell::default(),
             linger: Cell::new(false),
+            // GOAWAY has told its connection long ago.
+            early: false,
             tunnel: RefCell::default(),
             connection: Some(Rc::clone(connection)),
         }
@@ -139,6 +144,12 @@ impl Client {
     pub(super) fn told(&self, version: ir::ProxyProtocol) -> Bytes {
         let is_verified = || self.secured.as_ref().is_some_and(|secured| secured.is_identified());
         told::header(version, self.peer.ends(), self.peer.is_https().then(is_verified))
+    }
+
+    /// Whether it may still ask for something while the gateway drains: nobody has told it to leave, for it asked for nothing
+    /// in all the time that answers said so.
+    pub(super) fn is_untold(&self) -> bool {
+        self.early
     }
 
     /// Has the connection go on as a tunnel after its answer.

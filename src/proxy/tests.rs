@@ -13,6 +13,7 @@ mod mirrors;
 mod preview;
 mod proxy_protocol;
 mod retries;
+mod rolls;
 mod streams;
 mod tls;
 mod upgrades;
