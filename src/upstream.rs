@@ -263,7 +263,9 @@ impl Clusters {
         cluster.endpoints.store(Arc::new(new));
         cluster.version.fetch_add(1, Ordering::Release);
         // Now they find others.
-        leaving.values().for_each(|endpoint| endpoint.leave());
+        for endpoint in leaving.values() {
+            endpoint.leave();
+        }
     }
 
     /// Forgets Clusters that the predicate does not keep. Old tables go on with theirs.
