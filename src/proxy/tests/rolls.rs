@@ -38,8 +38,7 @@ async fn clients_of_a_pod_that_leaves_are_told_and_none_is_reset_or_refused() {
         assert!(!client.exchange(GET).await.contains("connection: close"));
         clients.push(client);
     }
-    gateway.terminate().await;
-    gateway.wait_for(|g| g.lifecycle().phase() == Phase::LameDuck).await;
+    gateway.lifecycle().drain().unwrap();
     // Whoever does not know yet goes on, on connections that are there and on new ones.
     for mut kept in clients {
         for client in [&mut kept, &mut gateway.connect().await] {
@@ -48,6 +47,7 @@ async fn clients_of_a_pod_that_leaves_are_told_and_none_is_reset_or_refused() {
             assert_eq!(client.rest().await, "", "a clean end, no reset");
         }
     }
+    gateway.terminate().await;
     gateway.wait_for(|g| g.lifecycle().phase() == Phase::Stopped).await;
     assert_eq!(gateway.lifecycle().forced(), 0);
 }
@@ -60,8 +60,7 @@ async fn a_request_in_flight_when_the_drain_begins_is_answered_with_the_word_to_
     let mut client = gateway.connect().await;
     client.write("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n").await;
     origin.wait_for_requests(1).await;
-    gateway.terminate().await;
-    gateway.wait_for(|g| g.lifecycle().phase() == Phase::LameDuck).await;
+    gateway.lifecycle().drain().unwrap();
     // What follows on the same connection has been sent before its client could know.
     client.write(format!("hi{GET}")).await;
     let answer = client.exchange("").await;
@@ -73,7 +72,8 @@ async fn a_request_in_flight_when_the_drain_begins_is_answered_with_the_word_to_
 #[tokio::test]
 async fn a_client_that_nobody_could_tell_is_served_once_more_while_the_rest_drains() {
     let origin = Origin::start(Reply::read_all_then(OK)).await;
-    let gateway = Gateway::start(vec![selector(vec![rule("/", &[(&origin, 1)])])]).await;
+    let selectors = vec![selector(vec![rule("/", &[(&origin, 1)])])];
+    let gateway = Gateway::draining_for(Duration::from_mins(1), selectors, |_| {}).await;
     // It keeps the gateway from being over.
     let mut holding = gateway.connect().await;
     holding.write("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n").await;
