@@ -313,6 +313,12 @@ fn observe(metrics: &Metrics, lifecycle: &Arc<Lifecycle>) -> Result<(), promethe
         .gauge_fn("lockgate_http_requests_in_flight", "Requests in flight.", move || in_flight.in_flight() as f64)?;
     let forced = Arc::clone(lifecycle);
     metrics.counter_fn("lockgate_drain_forced_total", "Requests that a drain cut.", move || forced.forced())?;
+    let leaving = Arc::clone(lifecycle);
+    metrics.gauge_fn(
+        "lockgate_drain_seconds",
+        "How long clients have been asked to leave; 0 while they are not.",
+        move || leaving.leaving_for().as_secs_f64(),
+    )?;
     metrics.counter_fn(
         "lockgate_panics_total",
         "Faults of the gateway's own that ended a task or a thread.",

@@ -45,10 +45,14 @@ pub struct Holder {
     pub route: String,
     /// Its protocol, such as `http/1.1` or `websocket`.
     pub protocol: Cow<'static, str>,
+    /// The other end: an address, with the port where that is known.
+    pub peer: String,
     /// How long it has been running.
     pub age: Duration,
-    /// Bytes that it carried both ways.
-    pub bytes: u64,
+    /// Bytes that came from the client.
+    pub received: u64,
+    /// Bytes that went to the client.
+    pub sent: u64,
 }
 
 /// Knows what holds the drain. Implemented by what serves requests; asked once, before the rest is cut.
@@ -76,6 +80,8 @@ struct State {
     phase: Phase,
     /// When the phase was entered.
     since: Instant,
+    /// When clients were first asked to leave.
+    leaving: Option<Instant>,
     /// The drain was asked for and not signalled: it can be cancelled.
     held: bool,
 }
@@ -103,7 +109,7 @@ impl Lifecycle {
         let born = Instant::now();
         let lifecycle = Arc::new(Self {
             phase: AtomicU8::new(Phase::Starting as u8),
-            state: Mutex::new(State { phase: Phase::Starting, since: born, held: false }),
+            state: Mutex::new(State { phase: Phase::Starting, since: born, leaving: None, held: false }),
             watch: watch::Sender::new(Phase::Starting),
             commands,
             settings,
@@ -149,6 +155,11 @@ impl Lifecycle {
     /// Requests that were cut by a drain.
     pub fn forced(&self) -> u64 {
         self.forced.load(Relaxed)
+    }
+
+    /// How long clients have been asked to leave; zero while they are not.
+    pub fn leaving_for(&self) -> Duration {
+        self.state.lock().leaving.map_or(Duration::ZERO, |leaving| leaving.elapsed())
     }
 
     /// Names what will be asked for everything in flight before it is cut.
@@ -245,6 +256,7 @@ impl Lifecycle {
             tracing::info!(from = %state.phase, to = %to, in_flight = self.in_flight(), "phase");
             state.phase = to;
             state.since = Instant::now();
+            state.leaving = state.leaving.or(Some(state.since)).filter(|_| to.asks_to_leave());
             self.phase.store(to as u8, Relaxed);
             self.watch.send_replace(to);
         }

@@ -11,6 +11,7 @@ pub mod tls;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -48,6 +49,10 @@ pub struct Endpoint {
     pub released: Notify,
     /// A worker waits that has no connection while the others have all that may be: one of them is to give one up.
     pub starving: AtomicBool,
+    /// Whether it takes new requests.
+    usable: AtomicBool,
+    /// Told when it takes none any more.
+    leaving: Notify,
     born: Instant,
     failures: AtomicU32,
     aside_until_ms: AtomicU64,
@@ -64,10 +69,26 @@ impl Endpoint {
             waiters: AtomicU32::new(0),
             released: Notify::new(),
             starving: AtomicBool::new(false),
+            usable: AtomicBool::new(true),
+            leaving: Notify::new(),
             born: Instant::now(),
             failures: AtomicU32::new(0),
             aside_until_ms: AtomicU64::new(0),
         }
+    }
+
+    /// Waits until it takes no new requests: whoever waits for a connection to it goes elsewhere.
+    pub async fn left(&self) {
+        let mut told = pin!(self.leaving.notified());
+        told.as_mut().enable();
+        if self.usable.load(Ordering::Acquire) {
+            told.await;
+        }
+    }
+
+    fn leave(&self) {
+        self.usable.store(false, Ordering::Release);
+        self.leaving.notify_waiters();
     }
 
     fn age_ms(&self) -> u64 {
@@ -234,8 +255,17 @@ impl Clusters {
             }
             new.all.push(shared);
         }
+        let mut leaving: HashMap<u64, &Arc<Endpoint>> = old.usable.iter().map(|e| (e.uid, e)).collect();
+        for endpoint in &new.usable {
+            leaving.remove(&endpoint.uid);
+            endpoint.usable.store(true, Ordering::Release);
+        }
         cluster.endpoints.store(Arc::new(new));
         cluster.version.fetch_add(1, Ordering::Release);
+        // Now they find others.
+        for endpoint in leaving.values() {
+            endpoint.leave();
+        }
     }
 
     /// Forgets Clusters that the predicate does not keep. Old tables go on with theirs.

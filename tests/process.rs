@@ -1,4 +1,4 @@
-//! The program as a process of its own: what it does with few descriptors, and with ports that others have.
+//! The program as a process of its own: what it does with few descriptors, with ports that others have, and with signals.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -23,9 +23,14 @@ struct Gateway {
 impl Gateway {
     /// Starts one in a shell that has done `before`, which says how many files may be open.
     fn start(before: &str, backend: SocketAddr) -> Self {
+        Self::with(before, backend, &[])
+    }
+
+    /// The same with these flags.
+    fn with(before: &str, backend: SocketAddr, flags: &[&str]) -> Self {
         let [listener, admin, operator] = [(); 3].map(|()| free_address());
         let manifests = manifests(backend);
-        let child = serve(before, &manifests, [listener, admin, operator]).spawn().unwrap();
+        let child = serve(before, &manifests, [listener, admin, operator]).args(flags).spawn().unwrap();
         let gateway = Self { child: Some(child), listener, admin, _manifests: manifests };
         until("it serves", || gateway.probe("/readyz").starts_with("HTTP/1.1 200 "));
         gateway
@@ -62,6 +67,12 @@ impl Gateway {
         let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
         self.connect(&request).read_to_string(&mut answer).unwrap();
         answer
+    }
+
+    /// Asks it to end.
+    fn terminate(&self) {
+        let number = self.child.as_ref().unwrap().id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &number]).status().unwrap().success());
     }
 
     /// Ends it, and gives what it wrote.
@@ -215,4 +226,31 @@ fn a_port_in_use_is_an_error_that_names_it() {
         assert!(told.contains(&named) && told.contains("in use"), "{told}");
     }
     assert!(gateway.get("/").starts_with("HTTP/1.1 200 "), "the first one serves on");
+}
+
+#[test]
+fn a_drain_turns_readiness_off_and_never_liveness() {
+    // traefik/traefik#6688
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let flags = ["--drain-delay", "500ms", "--drain-max-delay", "500ms"];
+    let mut gateway = Gateway::with("true", listener.local_addr().unwrap(), &flags);
+    let mut client = gateway.connect("GET /slow HTTP/1.1\r\nhost: a\r\n\r\n");
+    let (mut asked, _) = listener.accept().unwrap();
+    assert!(asked.read(&mut [0; 4096]).unwrap() > 0);
+    let probes = || ["/livez", "/readyz"].map(|path| gateway.probe(path).split(' ').nth(1).unwrap_or("-").to_owned());
+    assert_eq!(probes(), ["200", "200"]);
+    gateway.terminate();
+    until("it is not ready", || probes()[1] == "503");
+    for phase in ["LameDuck", "Draining"] {
+        until(phase, || {
+            assert_eq!(probes(), ["200", "503"]);
+            gateway.metric(&format!("lockgate_drain_phase{{phase=\"{phase}\"}}")) == 1
+        });
+    }
+    asked.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("ok"), "{answer}");
+    drop(client);
+    assert_eq!(gateway.child.take().unwrap().wait().unwrap().code(), Some(0));
 }

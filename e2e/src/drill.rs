@@ -1,5 +1,6 @@
 //! `lockgate drill` in the background of a test.
 
+use std::collections::BTreeMap;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use serde_json::Value;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
+use crate::cluster::repository;
 use crate::wait::PATIENCE;
 
 /// A drill that runs.
@@ -20,12 +22,21 @@ pub struct Drill {
 pub struct Found(Value);
 
 impl Drill {
-    /// Starts `traffic` at `rate` requests a second against a host behind an address, for an hour at most.
+    /// Starts `traffic` at `rate` requests a second against a host behind an address, for a day at most.
     pub fn start(address: &str, host: &str, traffic: &str, rate: u32) -> Self {
-        let binary = std::env::var("LOCKGATE_E2E_BINARY").unwrap_or_else(|_| "lockgate".to_owned());
-        let mut command = Command::new(binary);
-        command.args(["drill", "--quiet", "--output", "json", "--duration", "1h", "--expect", "200"]);
-        command.args(["--connections", "20", "--traffic", traffic, "--rate", &rate.to_string()]);
+        Self::run(Command::new(binary()), address, host, traffic, rate)
+    }
+
+    /// The same from a machine outside of the cluster of `e2e/cluster`.
+    pub fn start_outside(address: &str, host: &str, traffic: &str, rate: u32) -> Self {
+        let mut command = Command::new(repository().join("e2e/cluster/cluster"));
+        command.args(["outside", &binary()]);
+        Self::run(command, address, host, traffic, rate)
+    }
+
+    fn run(mut command: Command, address: &str, host: &str, traffic: &str, rate: u32) -> Self {
+        command.args(["drill", "--quiet", "--output", "json", "--duration", "24h", "--expect", "200"]);
+        command.args(["--connections", "40", "--traffic", traffic, "--rate", &rate.to_string()]);
         command.args(["--connect", address, &format!("http://{host}/")]);
         let child = command.stdout(Stdio::piped()).kill_on_drop(true).spawn().expect("lockgate drill starts");
         Self { child }
@@ -43,10 +54,39 @@ impl Drill {
     }
 }
 
+fn binary() -> String {
+    std::env::var("LOCKGATE_E2E_BINARY").unwrap_or_else(|_| "lockgate".to_owned())
+}
+
 impl Found {
-    /// Panics unless there were at least `least` requests and none failed.
-    pub fn assert_clean(&self, least: u64) {
-        let number = |name: &str| self.0[name].as_u64().unwrap_or_default();
+    /// Requests that ended, one way or the other.
+    pub fn requests(&self) -> u64 {
+        self.0["requests"].as_u64().unwrap_or_default()
+    }
+
+    /// Requests that failed.
+    pub fn failed(&self) -> u64 {
+        self.0["failed"].as_u64().unwrap_or_default()
+    }
+
+    /// Failures by kind.
+    pub fn kinds(&self) -> BTreeMap<String, u64> {
+        serde_json::from_value(self.0["kinds"].clone()).expect("numbers by kind")
+    }
+
+    /// The first failures: the kind of traffic, the phase, the kind of failure, and more for people.
+    pub fn failures(&self) -> impl Iterator<Item = [&str; 4]> {
+        let all = self.0["failures"].as_array().into_iter().flatten();
+        all.map(|failure| ["traffic", "phase", "kind", "detail"].map(|name| failure[name].as_str().unwrap_or_default()))
+    }
+
+    /// A number that is known of one kind of traffic, such as `failed`.
+    pub fn lane(&self, traffic: &str, name: &str) -> u64 {
+        self.0["traffic"][traffic][name].as_u64().unwrap_or_default()
+    }
+
+    /// Prints what it found.
+    pub fn print(&self) {
         let lanes = self.0["traffic"].as_object().into_iter().flatten();
         let lanes: Vec<String> = lanes
             .map(|(name, lane)| {
@@ -59,9 +99,17 @@ impl Found {
                 )
             })
             .collect();
-        println!("drill of {} s: {}", self.0["seconds"], lanes.join("; "));
-        assert_eq!(number("failed"), 0, "{:#}", self.0["failures"]);
-        assert!(number("requests") >= least, "only {} requests, {least} wanted", number("requests"));
+        println!("drill of {} s: {} requests; {}", self.0["seconds"], self.requests(), lanes.join("; "));
+        if self.failed() > 0 {
+            println!("{} failed: {}", self.failed(), self.0["kinds"]);
+        }
+    }
+
+    /// Panics unless there were at least `least` requests and none failed.
+    pub fn assert_clean(&self, least: u64) {
+        self.print();
+        assert_eq!(self.failed(), 0, "{:#}", self.0["failures"]);
+        assert!(self.requests() >= least, "only {} requests, {least} wanted", self.requests());
     }
 
     /// What 99 of 100 requests of one kind of traffic waited at most.

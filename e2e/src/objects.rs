@@ -1,5 +1,7 @@
 //! The objects that tests apply, as YAML.
 
+use std::path::Path;
+
 use crate::cluster::Cluster;
 
 /// A demo backend: a Deployment and a Service of that name with port 8080, named `http`. Its pods go on accepting for 3 s after
@@ -18,6 +20,20 @@ spec:
 "
         )
     )
+}
+
+/// A demo backend whose pods exit at once on SIGTERM, and write the ids of POSTs that come to them into a directory of the node.
+pub fn abrupt_backend(cluster: &Cluster, name: &str, replicas: u32, record: &Path) -> String {
+    let arguments = format!("--name, {name}, --drain-ms, '3000'");
+    let volume = format!(
+        "        volumeMounts: [{{name: record, mountPath: /record}}]
+      volumes: [{{name: record, hostPath: {{path: {}, type: Directory}}}}]
+",
+        record.display()
+    );
+    let objects = backend(cluster, name, replicas);
+    let objects = objects.replace(&arguments, &format!("--name, {name}, --abrupt, --record, /record"));
+    objects.replacen("---\n", &format!("{volume}---\n"), 1)
 }
 
 /// A headless Service `manual` without selector, whose EndpointSlices a test makes by hand.

@@ -133,8 +133,10 @@ fn told(holder: &Holder) -> Value {
     json!({
         "route": holder.route,
         "protocol": holder.protocol,
+        "peer": holder.peer,
         "ageSeconds": holder.age.as_secs_f64(),
-        "bytes": holder.bytes,
+        "received": holder.received,
+        "sent": holder.sent,
     })
 }
 

@@ -149,8 +149,10 @@ async fn what_holds_a_drain_is_told_the_oldest_first() {
             let held = |route: &str, seconds| Holder {
                 route: route.to_owned(),
                 protocol: "websocket".into(),
+                peer: "192.0.2.7:1234".to_owned(),
                 age: Duration::from_secs(seconds),
-                bytes: 7,
+                received: 7,
+                sent: 9,
             };
             vec![held("a/young r", 1), held("a/old r", 3)]
         }
@@ -158,7 +160,10 @@ async fn what_holds_a_drain_is_told_the_oldest_first() {
     let ports = Ports::open();
     ports.parts.lifecycle.set_ledger(Arc::new(Held));
     let body: Value = serde_json::from_str(&ports.operator("GET", "/drain", "").await.body).expect("JSON");
-    let holder = |route, age| json!({"route": route, "protocol": "websocket", "ageSeconds": age, "bytes": 7});
+    let holder = |route, age| {
+        let peer = "192.0.2.7:1234";
+        json!({"route": route, "protocol": "websocket", "peer": peer, "ageSeconds": age, "received": 7, "sent": 9})
+    };
     assert_eq!(body["holders"], json!([holder("a/old r", 3.0), holder("a/young r", 1.0)]));
 }
 

@@ -8,8 +8,11 @@ mod websocket;
 
 use std::borrow::Cow;
 use std::convert::Infallible;
+use std::fs::File;
 use std::future::Future;
+use std::io::Write as _;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -17,13 +20,14 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Either, Full};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
@@ -45,6 +49,12 @@ pub struct Args {
     /// Milliseconds to go on accepting connections after SIGTERM
     #[arg(long, value_name = "MS", default_value_t = 0)]
     pub drain_ms: u64,
+    /// Exit at once on SIGTERM, whatever is in flight
+    #[arg(long, conflicts_with = "drain_ms")]
+    pub abrupt: bool,
+    /// Directory of a file per server to which the id of each POST is appended when it comes
+    #[arg(long, value_name = "DIR")]
+    pub record: Option<PathBuf>,
 }
 
 /// Serves until SIGTERM or SIGINT, then finishes what is in flight. Fails when the address cannot be bound.
@@ -55,13 +65,22 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt()).context("demo-backend: handle SIGINT")?;
     tracing::info!(address = %args.listen, name = %args.name, "demo backend listens");
     let drain = Duration::from_millis(args.drain_ms);
+    let server = Arc::new(Server::new(&args)?);
+    if args.abrupt {
+        tokio::select! {
+            () = serve(listener, server, async { _ = interrupt.recv().await }) => {}
+            // Its connections end with it.
+            _ = terminate.recv() => {}
+        }
+        return Ok(());
+    }
     let stop = async move {
         tokio::select! {
             _ = terminate.recv() => sleep(drain).await,
             _ = interrupt.recv() => {}
         }
     };
-    serve(listener, Arc::new(Server::new(&args)), stop).await;
+    serve(listener, server, stop).await;
     Ok(())
 }
 
@@ -70,13 +89,29 @@ struct Server {
     name: String,
     pod: String,
     delay: Duration,
+    record: Option<Mutex<File>>,
 }
 
 impl Server {
-    fn new(args: &Args) -> Self {
+    fn new(args: &Args) -> anyhow::Result<Self> {
         // Kubernetes sets HOSTNAME to the pod's name.
         let pod = ["POD_NAME", "HOSTNAME"].iter().find_map(|key| std::env::var(key).ok()).unwrap_or_default();
-        Self { name: args.name.clone(), pod, delay: Duration::from_millis(args.delay_ms) }
+        let record = args.record.as_ref().map(|dir| {
+            let path = dir.join(if pod.is_empty() { &args.name } else { &pod });
+            let file = File::options().create(true).append(true).open(&path);
+            file.with_context(|| format!("demo-backend: {}", path.display()))
+        });
+        let record = record.transpose()?.map(Mutex::new);
+        Ok(Self { name: args.name.clone(), pod, delay: Duration::from_millis(args.delay_ms), record })
+    }
+
+    /// Notes that a POST has come: before its body, for who dies in the middle of it has begun it.
+    fn note(&self, head: &http::request::Parts) {
+        let Some(record) = self.record.as_ref().filter(|_| head.method == Method::POST) else { return };
+        let id = head.headers.get("x-request-id").map_or(&b"-"[..], HeaderValue::as_bytes);
+        if let Err(error) = record.lock().write_all(&[id, b"\n"].concat()) {
+            tracing::warn!(%error, "a request is not recorded");
+        }
     }
 }
 
@@ -156,6 +191,7 @@ async fn answer(server: &Server, request: Request<Incoming>) -> Answer {
         Err(message) => return text(StatusCode::BAD_REQUEST, message),
     };
     let (head, body) = request.into_parts();
+    server.note(&head);
     let Ok(body_length) = length(body).await else {
         return text(StatusCode::BAD_REQUEST, "the request's body is incomplete\n");
     };

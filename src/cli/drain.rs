@@ -84,8 +84,15 @@ fn text(state: &Value) -> String {
     let line = |holder: &Value| {
         let of = |name: &str| holder[name].as_str().unwrap_or("-").to_owned();
         let age = holder["ageSeconds"].as_f64().unwrap_or(0.0);
-        let bytes = holder["bytes"].as_u64().unwrap_or(0);
-        format!("  {}  {}  for {age:.1} s, {bytes} bytes\n", of("route"), of("protocol"))
+        let bytes = |name: &str| holder[name].as_u64().unwrap_or(0);
+        format!(
+            "  {}  {}  {}  for {age:.1} s, {} bytes received, {} sent\n",
+            of("route"),
+            of("protocol"),
+            of("peer"),
+            bytes("received"),
+            bytes("sent")
+        )
     };
     let holders = state["holders"].as_array().into_iter().flatten().map(line);
     std::iter::once(format!("{phase}, {} in flight\n", in_flight(state))).chain(holders).collect()
@@ -97,8 +104,11 @@ mod tests {
 
     #[test]
     fn the_state_reads_well() {
-        let holder = serde_json::json!({"route": "a/b rule", "protocol": "websocket", "ageSeconds": 3.21, "bytes": 17});
+        let holder = serde_json::json!({
+            "route": "a/b rule", "protocol": "websocket", "peer": "192.0.2.7:1234", "ageSeconds": 3.21, "received": 17, "sent": 4,
+        });
         let state = serde_json::json!({"phase": "LameDuck", "inFlight": 1, "pending": [], "holders": [holder]});
-        assert_eq!(text(&state), "LameDuck, 1 in flight\n  a/b rule  websocket  for 3.2 s, 17 bytes\n");
+        let line = "  a/b rule  websocket  192.0.2.7:1234  for 3.2 s, 17 bytes received, 4 sent\n";
+        assert_eq!(text(&state), format!("LameDuck, 1 in flight\n{line}"));
     }
 }

@@ -17,6 +17,9 @@ const QUIET: Duration = Duration::from_secs(1);
 const COUNT_INTERVAL: Duration = Duration::from_millis(10);
 /// How often it is told what a drain waits for.
 const TELL_INTERVAL: Duration = Duration::from_secs(5);
+/// Of what is cut, so many are told one by one: a line each of a hundred thousand tunnels would be lost in the log's queue,
+/// and everything else with them.
+const MAX_TOLD: usize = 1000;
 
 /// How long workers may take to cut what is left. Part of [`super::MARGIN`].
 const ABORT_LIMIT: Duration = Duration::from_secs(1);
@@ -119,9 +122,19 @@ impl Lifecycle {
     /// Tells what the drain waits for.
     fn log_waiting(&self) {
         let in_flight = self.in_flight();
-        if let Some(Holder { route, protocol, age, bytes }) = self.holders().into_iter().max_by_key(|held| held.age) {
+        if let Some(oldest) = self.holders().into_iter().max_by_key(|held| held.age) {
+            let Holder { route, protocol, peer, age, received, sent } = oldest;
             let age_seconds = age.as_secs_f64();
-            tracing::info!(in_flight, route, %protocol, age_seconds, bytes, "the drain waits, most of all for this");
+            tracing::info!(
+                in_flight,
+                route,
+                %protocol,
+                peer,
+                age_seconds,
+                received,
+                sent,
+                "the drain waits, most of all for this"
+            );
         }
     }
 
@@ -158,14 +171,13 @@ impl Lifecycle {
 
     fn log_holders(&self, left: u64) {
         tracing::warn!(left, "the drain's time is over, what is in flight is cut");
-        for holder in self.holders() {
-            tracing::warn!(
-                route = holder.route,
-                protocol = &*holder.protocol,
-                age_seconds = holder.age.as_secs_f64(),
-                bytes = holder.bytes,
-                "cut"
-            );
+        let mut holders = self.holders();
+        holders.sort_by_key(|holder| std::cmp::Reverse(holder.age));
+        for Holder { route, protocol, peer, age, received, sent } in holders.iter().take(MAX_TOLD) {
+            tracing::warn!(route, %protocol, peer, age_seconds = age.as_secs_f64(), received, sent, "cut");
+        }
+        if let Some(others) = holders.len().checked_sub(MAX_TOLD).filter(|others| *others > 0) {
+            tracing::warn!(others, "cut, younger than those");
         }
     }
 

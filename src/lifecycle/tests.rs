@@ -164,7 +164,8 @@ struct OneTunnel;
 
 impl Ledger for OneTunnel {
     fn holders(&self) -> Vec<Holder> {
-        vec![Holder { route: "shop/chat/0".to_owned(), protocol: "websocket".into(), age: secs(90), bytes: 12 }]
+        let (route, protocol, peer) = ("shop/chat/0".to_owned(), "websocket".into(), "192.0.2.7:1234".to_owned());
+        vec![Holder { route, protocol, peer, age: secs(90), received: 12, sent: 34 }]
     }
 }
 
@@ -190,7 +191,54 @@ async fn what_outlasts_the_timeout_is_named_counted_and_cut() {
     assert_eq!(lifecycle.forced(), 1);
     let log = String::from_utf8(log.0.lock().clone()).expect("UTF-8");
     let cut = log.lines().find(|line| line.contains("cut route")).expect(&log);
-    assert!(cut.contains(r#"route="shop/chat/0" protocol="websocket" age_seconds=90.0 bytes=12"#), "{cut}");
+    let told = r#"route="shop/chat/0" protocol=websocket peer="192.0.2.7:1234" age_seconds=90.0 received=12 sent=34"#;
+    assert!(cut.contains(told), "{cut}");
+}
+
+/// A ledger of many tunnels, each a second older than the one before.
+struct Tunnels(u64);
+
+impl Ledger for Tunnels {
+    fn holders(&self) -> Vec<Holder> {
+        (1..=self.0)
+            .flat_map(|seconds| OneTunnel.holders().into_iter().map(move |h| Holder { age: secs(seconds), ..h }))
+            .collect()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_very_many_that_are_cut_the_oldest_are_told() {
+    let run = Run::serving(DrainSettings::default());
+    run.lifecycle.set_ledger(Arc::new(Tunnels(1002)));
+    let _guard = run.worker(0).begin();
+    run.signal(Signal::Terminate).await;
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(log.clone()).finish();
+    let _default = tracing::subscriber::set_default(subscriber);
+    run.watch().await;
+    let log = String::from_utf8(log.0.lock().clone()).expect("UTF-8");
+    let told: Vec<&str> =
+        log.lines().filter(|line| line.contains(" cut")).filter(|line| line.contains("route=")).collect();
+    assert_eq!(told.len(), 1000);
+    assert!(told[0].contains("age_seconds=1002.0") && told[999].contains("age_seconds=3.0"), "{}", told[0]);
+    assert!(log.contains("cut, younger than those others=2"), "{log}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_of_a_drain_begins_with_the_first_word_to_leave_and_ends_with_a_cancel() {
+    let run = Run::serving(DrainSettings::default());
+    let _guard = run.worker(0).begin();
+    assert_eq!(run.lifecycle.leaving_for(), Duration::ZERO);
+    run.lifecycle.drain().expect("from Serving");
+    advance(secs(3)).await;
+    assert_eq!(run.lifecycle.leaving_for(), secs(3));
+    run.lifecycle.cancel_drain().expect("from LameDuck");
+    advance(secs(3)).await;
+    assert_eq!(run.lifecycle.leaving_for(), Duration::ZERO);
+    run.signal(Signal::Terminate).await;
+    advance(secs(7)).await;
+    settle().await;
+    assert_eq!((run.lifecycle.phase(), run.lifecycle.leaving_for()), (Phase::Draining, secs(7)));
 }
 
 #[tokio::test(start_paused = true)]

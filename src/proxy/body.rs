@@ -1,6 +1,7 @@
 //! Bodies on their way: the request's to a backend, the answer's to the client.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -21,15 +22,37 @@ use crate::telemetry::metrics::Refusal;
 use crate::upstream::Load;
 use crate::upstream::pool::{BodyError, EndpointPool, Link, Received};
 
+/// The longest body that is kept until its answer begins, for the case that it has to be sent again.
+pub(super) const MAX_KEPT: u64 = 64 << 10;
+
 /// How far a request's body has come, seen from the answer's side.
 #[derive(Debug, Default)]
 pub(super) struct Upload {
     done: Cell<bool>,
     bytes: Cell<u64>,
     failure: Cell<Option<Refusal>>,
+    /// What has been sent, if that is kept.
+    kept: Option<RefCell<Vec<Bytes>>>,
 }
 
 impl Upload {
+    /// That of a body that may be asked for again.
+    pub(super) fn keeping() -> Self {
+        Self { kept: Some(RefCell::default()), ..Self::default() }
+    }
+
+    /// The body once more, if it is kept and has been read whole.
+    pub(super) fn again(&self) -> Option<RequestBody> {
+        let kept = self.kept.as_ref().filter(|_| self.is_done())?;
+        Some(RequestBody(Source::Kept(kept.borrow().clone().into())))
+    }
+
+    fn keep(&self, frame: &Frame<Bytes>) {
+        if let Some((kept, data)) = self.kept.as_ref().zip(frame.data_ref()) {
+            kept.borrow_mut().push(data.clone());
+        }
+    }
+
     /// Whether the whole body went to the backend.
     pub(super) fn is_done(&self) -> bool {
         self.done.get()
@@ -53,6 +76,7 @@ enum Source {
     None,
     Client(Streamed),
     Full(Option<Bytes>),
+    Kept(VecDeque<Bytes>),
 }
 
 struct Streamed {
@@ -108,6 +132,7 @@ impl Body for RequestBody {
         let body = match &mut self.0 {
             Source::None => return Poll::Ready(None),
             Source::Full(bytes) => return Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Source::Kept(bytes) => return Poll::Ready(bytes.pop_front().map(|bytes| Ok(Frame::data(bytes)))),
             Source::Client(body) => body,
         };
         let mut polled = Pin::new(&mut body.incoming).poll_frame(cx);
@@ -118,13 +143,19 @@ impl Body for RequestBody {
                     headers::identify(trailers, None);
                 }
                 let data: &[u8] = frame.data_ref().map_or(&[], |data| data);
-                body.client.conn().touch();
+                // The bytes of a connection are counted where it is read.
+                if body.client.is_stream() {
+                    body.client.conn().read(data.len());
+                } else {
+                    body.client.conn().touch();
+                }
                 let Some(left) = body.left.checked_sub(data.len() as u64) else {
                     body.fail(Refusal::BodyTooLarge);
                     return Poll::Ready(Some(Err("the request's body is over its limit".into())));
                 };
                 body.left = left;
                 body.upload.bytes.set(body.upload.bytes.get() + data.len() as u64);
+                body.upload.keep(frame);
                 for mirror in &mut body.mirrors {
                     mirror.push(data);
                 }
@@ -143,6 +174,7 @@ impl Body for RequestBody {
         match &self.0 {
             Source::None => true,
             Source::Full(bytes) => bytes.is_none(),
+            Source::Kept(bytes) => bytes.is_empty(),
             Source::Client(body) => body.incoming.is_end_stream(),
         }
     }
@@ -151,6 +183,7 @@ impl Body for RequestBody {
         match &self.0 {
             Source::None => SizeHint::with_exact(0),
             Source::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+            Source::Kept(bytes) => SizeHint::with_exact(bytes.iter().map(|bytes| bytes.len() as u64).sum()),
             Source::Client(body) => body.incoming.size_hint(),
         }
     }

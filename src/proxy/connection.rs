@@ -59,6 +59,8 @@ pub(super) struct Client {
     held: RefCell<Option<RequestGuard>>,
     /// The gateway asked the client to leave: what it still sends must not become a reset.
     linger: Cell<bool>,
+    /// It was made while requests were served.
+    early: bool,
     /// What begins when the connection has ended as HTTP.
     tunnel: RefCell<Option<Tunnel>>,
     /// The connection of a stream.
@@ -70,6 +72,7 @@ impl Client {
     pub(super) fn new(worker: &Worker, peer: Peer, local: Local, secured: Option<Rc<Secured>>) -> Self {
         let watched = worker.watchdog.watch(worker.stage_limits());
         worker.wear(watched.conn());
+        watched.conn().comes_from(peer.address());
         Self {
             peer: Rc::new(peer),
             local,
@@ -78,6 +81,7 @@ impl Client {
             fault: Cell::default(),
             held: RefCell::default(),
             linger: Cell::new(false),
+            early: worker.shared.lifecycle.phase().serves(),
             tunnel: RefCell::default(),
             connection: None,
         }
@@ -85,6 +89,7 @@ impl Client {
 
     /// A stream of a connection.
     fn stream(connection: &Rc<Self>, watched: Watched) -> Self {
+        watched.conn().comes_from(connection.peer.address());
         Self {
             peer: Rc::clone(&connection.peer),
             local: connection.local,
@@ -93,6 +98,8 @@ impl Client {
             fault: Cell::default(),
             held: RefCell::default(),
             linger: Cell::new(false),
+            // GOAWAY has told its connection long ago.
+            early: false,
             tunnel: RefCell::default(),
             connection: Some(Rc::clone(connection)),
         }
@@ -119,6 +126,9 @@ impl Client {
             // The last bytes of a stream may wait for its client's window.
             Some(connection) => {
                 let holder = if is_last { connection } else { self };
+                if is_last {
+                    connection.conn().lasts();
+                }
                 *holder.held.borrow_mut() = guard;
             }
         }
@@ -127,12 +137,19 @@ impl Client {
     /// The last bytes of an answer are written.
     fn release(&self) {
         self.held.take();
+        self.conn().release();
     }
 
     /// What a backend is told of it in front of its bytes.
     pub(super) fn told(&self, version: ir::ProxyProtocol) -> Bytes {
         let is_verified = || self.secured.as_ref().is_some_and(|secured| secured.is_identified());
         told::header(version, self.peer.ends(), self.peer.is_https().then(is_verified))
+    }
+
+    /// Whether it may still ask for something while the gateway drains: nobody has told it to leave, for it asked for nothing
+    /// in all the time that answers said so.
+    pub(super) fn is_untold(&self) -> bool {
+        self.early
     }
 
     /// Has the connection go on as a tunnel after its answer.

@@ -11,7 +11,7 @@ use hyper::body::Body as _;
 
 use super::Worker;
 use super::access::Record;
-use super::body::{Download, RequestBody, ResponseBody, Upload};
+use super::body::{Download, MAX_KEPT, RequestBody, ResponseBody, Upload};
 use super::connection::Client;
 use super::error::Failure;
 use super::head;
@@ -30,6 +30,9 @@ use crate::upstream::{Cluster, Load};
 
 /// How many endpoints are tried when connecting fails, whatever the rule says: nothing was sent to the others.
 const MAX_CONNECTS: usize = 3;
+
+/// How many endpoints are connected to for a request that leave before that is done.
+const MAX_LEFT: usize = 10;
 
 /// How often a request is sent that endpoints refuse unprocessed.
 const MAX_REFUSED: u32 = 3;
@@ -154,11 +157,11 @@ impl<'a> Attempts<'a> {
         }
         let Outbound { parts, body, max_body, mirrors, wanted, deadline: _, record } = outbound;
         let has_body = !body.is_end_stream();
-        // Only what has no body can be sent twice, and of that only what is safe (RFC 9110, section 9.2.1), or with the
-        // rule's leave what is idempotent.
-        let may_repeat =
-            !has_body && (parts.method.is_safe() || (rule.retry.is_some() && parts.method.is_idempotent()));
-        let upload = has_body.then(Rc::default);
+        // Only what is idempotent can be sent twice (RFC 9110, section 9.2.2), and of that what has no body or a short one.
+        let may_repeat = parts.method.is_idempotent();
+        let is_short = || body.size_hint().exact().is_some_and(|bytes| bytes <= MAX_KEPT);
+        let upload =
+            has_body.then(|| Rc::new(if may_repeat && is_short() { Upload::keeping() } else { Upload::default() }));
         let body = match &upload {
             Some(upload) => RequestBody::streamed(body, Rc::clone(client), Rc::clone(upload), max_body, mirrors),
             None => RequestBody::empty(),
@@ -267,6 +270,10 @@ impl<'a> Attempts<'a> {
     }
 
     fn connect_failed(&mut self, pool: &EndpointPool<RequestBody>, error: AcquireError) -> Result<Attempt, Failure> {
+        if matches!(error, AcquireError::Left) && self.connects < MAX_LEFT {
+            // Nothing was sent, and those that are there now are other ones.
+            return Ok(Attempt::Again(RetryReason::ConnectFailure));
+        }
         let addr = pool.endpoint.addr;
         let failure = unconnected(addr, error);
         if !is_unreachable(&failure) {
@@ -291,7 +298,8 @@ impl<'a> Attempts<'a> {
             return Err(failure);
         }
         let method = &self.head.method;
-        let by_default = method.is_safe() && !self.resent;
+        // A connection that broke just as it was used again was most likely closed before anything was done.
+        let by_default = !self.resent && (method.is_safe() || (reused && method.is_idempotent()));
         // The backend may have done what was asked: only what can be done twice is asked twice (RFC 9110, section 9.2.2).
         let wanted = self.rule.retry.as_ref().filter(|_| !by_default && method.is_idempotent());
         let by_rule = wanted.is_some_and(|r| r.on.contains(&RetryOn::Reset) && self.retries < r.attempts)
@@ -354,10 +362,16 @@ impl<'a> Attempts<'a> {
 
     /// Makes the request ready to be sent again; false when it may not be repeated.
     fn rearm(&mut self) -> bool {
-        if self.may_repeat {
-            self.body = Some(RequestBody::empty());
+        let body = match &self.upload {
+            _ if !self.may_repeat => None,
+            None => Some(RequestBody::empty()),
+            Some(upload) => upload.again(),
+        };
+        let is_ready = body.is_some();
+        if is_ready {
+            self.body = body;
         }
-        self.may_repeat
+        is_ready
     }
 
     async fn answered(
@@ -453,6 +467,7 @@ impl<'a> Attempts<'a> {
 /// What it means that there is no connection to the endpoint at `addr`.
 pub(super) fn unconnected(addr: SocketAddr, error: AcquireError) -> Failure {
     match error {
+        AcquireError::Left => Failure::because(Refusal::ConnectFailed, format!("{addr} has left")),
         AcquireError::Connect(error) => Failure::because(Refusal::ConnectFailed, format!("{addr}: {error}")),
         AcquireError::Tls(error) => Failure::because(Refusal::UpstreamTls, format!("{addr}: {error}")),
         AcquireError::ConnectTimeout => Failure::because(Refusal::ConnectTimeout, addr),

@@ -193,6 +193,11 @@ impl Peer {
         self.ends
     }
 
+    /// Its address; port 0 where nobody has told it.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.ends.map_or_else(|| SocketAddr::new(self.ip, 0), |(own, _)| own)
+    }
+
     /// Whether the client came over TLS, to the gateway or to the load balancer.
     pub(super) fn is_https(&self) -> bool {
         self.scheme == HTTPS

@@ -176,6 +176,7 @@ async fn deliver(worker: &Worker, cluster: &Arc<Cluster>, parts: http::request::
                     AcquireError::Connect(_)
                     | AcquireError::Tls(_)
                     | AcquireError::ConnectTimeout
+                    | AcquireError::Left
                     | AcquireError::Exhausted(_),
                 ) => return MirrorOutcome::Failed,
             },

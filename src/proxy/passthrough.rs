@@ -21,7 +21,7 @@ use crate::lifecycle;
 use crate::publish::RuleRuntime;
 use crate::routing::CompiledRule;
 use crate::telemetry::metrics::{Refusal, RetryReason};
-use crate::upstream::pool::Switched;
+use crate::upstream::pool::{AcquireError, Switched};
 use crate::upstream::{Cluster, Load};
 
 /// What the drain's ledger calls it.
@@ -35,6 +35,7 @@ pub(super) async fn serve(worker: &Rc<Worker>, mut stream: TcpStream, passed: Pa
     let guard = worker.shared.lifecycle.worker(worker.index).map(lifecycle::Worker::begin);
     let watched = worker.watchdog.watch(worker.stage_limits());
     let conn = watched.conn();
+    conn.comes_from(peer.address());
     conn.begin_exchange(ir::Timeouts::default().idle);
     match open(worker, conn, &passed, (peer, record.as_deref())).await {
         Ok((agreed, places)) => {
@@ -130,6 +131,8 @@ async fn connect(
                 let by_load = matches!(rule.load_balancing, ir::LoadBalancing::LeastRequest);
                 return Ok((switched, by_load.then(|| Load::new(&pool.endpoint))));
             }
+            // Others are there now.
+            Err(AcquireError::Left) => continue,
             Err(error) => forward::unconnected(pool.endpoint.addr, error),
         };
         tried.push(pool.endpoint.uid);

@@ -24,6 +24,7 @@ use super::tls::{self, Standing};
 use super::upgrade::{self, Asked, Extended, Wanted};
 use super::{admission, filters, grpc, https, mirror};
 use crate::ir::{self, Action};
+use crate::lifecycle::Phase;
 use crate::publish::RuleRuntime;
 use crate::routing::{self, Now, preflight};
 use crate::settings::Underscores;
@@ -99,7 +100,7 @@ async fn answer(
     if let Some(fault) = client.fault.take() {
         return Err(Failure::because(fault.reason, fault.detail));
     }
-    if !worker.shared.lifecycle.phase().serves() {
+    if !is_served(worker, client) {
         return Err(Failure::new(Refusal::Draining));
     }
     let (mut parts, body) = request.into_parts();
@@ -199,6 +200,14 @@ async fn answer(
     };
     finish(&mut response, rule, backend);
     Ok(response)
+}
+
+/// Whether a request is served and not refused: in [`Phase::Draining`] those that its client could not know to send elsewhere,
+/// unless the drain is to be strict. It is the last one of its connection, and idle ones are closed.
+fn is_served(worker: &Worker, client: &Client) -> bool {
+    let lifecycle = &worker.shared.lifecycle;
+    let phase = lifecycle.phase();
+    phase.serves() || (phase == Phase::Draining && client.is_untold() && !lifecycle.settings().strict())
 }
 
 /// Makes a backend's or a rule's answer one for the client.

@@ -12,6 +12,8 @@ mod limits;
 mod mirrors;
 mod preview;
 mod proxy_protocol;
+mod retries;
+mod rolls;
 mod streams;
 mod tls;
 mod traces;
@@ -348,11 +350,44 @@ async fn what_holds_a_drain_is_named() {
     gateway.wait_for(|g| g.lifecycle().phase() == Phase::Draining).await;
     let holders = gateway.lifecycle().holders();
     assert_eq!(holders.iter().map(|h| h.route.as_str()).collect::<Vec<_>>(), ["test/route /slow"]);
+    assert_eq!(holders[0].peer, client.address().to_string());
+    assert_eq!((holders[0].received, holders[0].sent), (0, 0), "nothing but the head that began it");
     let refused = gateway.send("GET /slow HTTP/1.1\r\nhost: a\r\n\r\n").await;
     assert!(refused.starts_with("HTTP/1.1 503 ") && refused.contains("draining"), "{refused}");
     gateway.wait_for(|g| g.lifecycle().phase() == Phase::Stopped).await;
     assert_eq!(gateway.lifecycle().forced(), 1);
     assert_eq!(client.rest_or_reset().await, "", "cut, never a made-up end");
+}
+
+#[tokio::test]
+async fn what_has_been_carried_is_told_of_who_holds_a_drain() {
+    let origin = Origin::start(Reply::echo()).await;
+    let gateway = Gateway::start(vec![selector(vec![rule("/", &[(&origin, 1)])])]).await;
+    let mut client = gateway.connect().await;
+    client.write("POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n").await;
+    origin.wait_for_requests(1).await;
+    let piece = "3\r\nabc\r\n";
+    client.write(piece).await;
+    let answer = client.read_until(piece).await;
+    let holders = gateway.lifecycle().holders();
+    assert_eq!((holders.len(), gateway.lifecycle().in_flight()), (1, 1));
+    assert_eq!((holders[0].received, holders[0].sent), (piece.len() as u64, answer.len() as u64));
+}
+
+#[tokio::test]
+async fn who_holds_a_drain_with_the_end_of_an_answer_is_named() {
+    let origin = Origin::start(Reply::always(OK)).await;
+    let gateway = Gateway::start(vec![selector(vec![rule("/", &[(&origin, 1)])])]).await;
+    gateway.lifecycle().drain().unwrap();
+    let mut client = gateway.connect().await;
+    client.exchange("GET / HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    // The client has not closed its side, and is given a moment to do it.
+    let holders = gateway.lifecycle().holders();
+    assert_eq!((holders.len(), gateway.lifecycle().in_flight()), (1, 1));
+    assert_eq!((&*holders[0].route, holders[0].peer.clone()), ("test/route /", client.address().to_string()));
+    drop(client);
+    gateway.wait_for(|g| g.lifecycle().in_flight() == 0).await;
+    assert_eq!(gateway.lifecycle().holders(), []);
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@
 
 use std::cell::{Cell, Ref, RefCell};
 use std::future::poll_fn;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -57,7 +58,11 @@ pub(super) struct Conn {
     answering: Cell<bool>,
     waker: RefCell<Option<Waker>>,
     began_ms: Cell<u64>,
-    bytes: Cell<u64>,
+    received: Cell<u64>,
+    sent: Cell<u64>,
+    peer: Cell<Option<SocketAddr>>,
+    /// It holds the drain though its exchange is over, for the end of that is still on its way.
+    lasting: Cell<bool>,
     rule: RefCell<Option<(Held, RuleKey)>>,
     /// Once the connection has changed to another protocol.
     tunnel: RefCell<Option<Box<TunnelName>>>,
@@ -153,7 +158,10 @@ impl Watchdog {
             answering: Cell::new(false),
             waker: RefCell::default(),
             began_ms: Cell::new(0),
-            bytes: Cell::new(0),
+            received: Cell::new(0),
+            sent: Cell::new(0),
+            peer: Cell::new(None),
+            lasting: Cell::new(false),
             rule: RefCell::default(),
             tunnel: RefCell::default(),
             limits,
@@ -180,7 +188,7 @@ impl Watchdog {
         }
     }
 
-    /// Every request in flight.
+    /// Everything that holds the drain.
     pub(super) fn holders(&self) -> Vec<Holder> {
         let now = self.now_ms();
         let holder = |conn: &Conn| {
@@ -191,12 +199,15 @@ impl Watchdog {
             Holder {
                 route,
                 protocol,
+                peer: conn.peer.get().map_or_else(|| "-".to_owned(), shown),
                 age: Duration::from_millis(now.saturating_sub(conn.began_ms.get())),
-                bytes: conn.bytes.get(),
+                received: conn.received.get(),
+                sent: conn.sent.get(),
             }
         };
         let conns = self.conns.borrow();
-        conns.iter().filter(|(_, conn)| conn.stage() == Stage::Exchange).map(|(_, conn)| holder(conn)).collect()
+        let holds = |conn: &Conn| conn.stage() == Stage::Exchange || conn.lasting.get();
+        conns.iter().filter(|(_, conn)| holds(conn)).map(|(_, conn)| holder(conn)).collect()
     }
 
     /// Ends connections on which no request was begun for `silence`, as if their time was over, to have what they hold.
@@ -255,7 +266,7 @@ impl Conn {
 
     /// Notes bytes that went to the client.
     pub(super) fn wrote(&self, bytes: usize) {
-        self.bytes.set(self.bytes.get() + bytes as u64);
+        self.sent.set(self.sent.get() + bytes as u64);
         if self.stage.get() == Stage::Exchange {
             self.since_ms.set(self.shared.clock.get());
         }
@@ -263,7 +274,7 @@ impl Conn {
 
     /// Notes bytes that came from the client.
     pub(super) fn read(&self, bytes: usize) {
-        self.bytes.set(self.bytes.get() + bytes as u64);
+        self.received.set(self.received.get() + bytes as u64);
         self.touch();
     }
 
@@ -303,7 +314,25 @@ impl Conn {
         self.enter(Stage::Exchange, idle);
         self.answering.set(false);
         self.began_ms.set(self.shared.clock.get());
-        self.bytes.set(0);
+        self.received.set(0);
+        self.sent.set(0);
+        self.lasting.set(false);
+    }
+
+    /// The last bytes of an answer are written.
+    pub(super) fn release(&self) {
+        self.lasting.set(false);
+        self.rule.take();
+    }
+
+    /// Who is at the other end.
+    pub(super) fn comes_from(&self, peer: SocketAddr) {
+        self.peer.set(Some(peer));
+    }
+
+    /// It holds the drain though its exchange is over: the last bytes of that are on their way.
+    pub(super) fn lasts(&self) {
+        self.lasting.set(true);
     }
 
     /// The answer's head is handed over.
@@ -353,9 +382,10 @@ impl Conn {
         self.enter(Stage::Exchange, idle);
     }
 
-    /// An answer has been handed to the connection whole.
+    /// An answer has been handed to the connection whole. Until its last bytes are written it holds the drain, and it stays
+    /// known whose they are.
     pub(super) fn end_exchange(&self) {
-        self.rule.take();
+        self.lasts();
         self.enter(Stage::Idle, self.limits.keep_alive);
         let warm = &self.shared.warm;
         if !self.warm.replace(true) {
@@ -459,6 +489,11 @@ impl Conn {
         }
         false
     }
+}
+
+/// An address for people: port 0 is one that nobody knows.
+fn shown(peer: SocketAddr) -> String {
+    if peer.port() == 0 { peer.ip().to_string() } else { peer.to_string() }
 }
 
 fn millis(duration: Duration) -> u64 {

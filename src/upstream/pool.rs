@@ -94,6 +94,8 @@ pub enum AcquireError {
     Tls(io::Error),
     /// Connecting took too long.
     ConnectTimeout,
+    /// The endpoint has left meanwhile.
+    Left,
     /// The process has no descriptor or memory for it, which is no fault of the endpoint.
     Exhausted(io::Error),
     /// The endpoint has its most connections and its most waiting requests.

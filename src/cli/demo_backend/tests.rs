@@ -15,10 +15,13 @@ struct Running {
 }
 
 async fn start() -> Running {
+    start_with(Server { name: "one".into(), pod: "pod-1".into(), delay: Duration::ZERO, record: None }).await
+}
+
+async fn start_with(server: Server) -> Running {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
-    let server = Server { name: "one".into(), pod: "pod-1".into(), delay: Duration::ZERO };
     let ended = tokio::spawn(serve(listener, Arc::new(server), async { stopped.await.unwrap() }));
     Running { address, stop, ended }
 }
@@ -51,6 +54,18 @@ async fn tells_what_reached_it() {
         "headers": {"host": "shop.example.com", "x-twice": "1, 2", "content-length": "5", "connection": "close"},
     });
     assert_eq!(told, expected);
+}
+
+#[tokio::test]
+async fn posts_are_recorded_when_they_come() {
+    let path = std::env::temp_dir().join(format!("lockgate-demo-{}", std::process::id()));
+    let record = Some(Mutex::new(File::create(&path).unwrap()));
+    let running = start_with(Server { name: "one".into(), pod: String::new(), delay: Duration::ZERO, record }).await;
+    let head = "HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 0\r\nx-request-id";
+    exchange(running.address, &format!("POST / {head}: one\r\n\r\n")).await;
+    exchange(running.address, &format!("GET / {head}: two\r\n\r\n")).await;
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "one\n");
+    std::fs::remove_file(&path).unwrap();
 }
 
 #[tokio::test]

@@ -124,12 +124,21 @@ impl Gateway {
 
     /// The same with other settings.
     pub(super) async fn with(selectors: Vec<ir::Selector>, change: impl FnOnce(&mut Settings)) -> Self {
+        Self::draining_for(Duration::from_secs(1), selectors, change).await
+    }
+
+    /// The same with so much time for what is in flight at the end.
+    pub(super) async fn draining_for(
+        timeout: Duration,
+        selectors: Vec<ir::Selector>,
+        change: impl FnOnce(&mut Settings),
+    ) -> Self {
         const WORKERS: usize = 2;
         let second = Duration::from_secs(1);
         let drain = DrainSettings {
             delay: second,
             max_delay: second,
-            timeout: second,
+            timeout,
             readiness_delay: Duration::ZERO,
             grace_period: None,
         };
@@ -344,6 +353,11 @@ impl Client {
     /// One end of a connection.
     pub(super) fn new(stream: TcpStream) -> Self {
         Self { stream, unread: Vec::new() }
+    }
+
+    /// Its own address.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.stream.local_addr().unwrap()
     }
 
     /// Reads to the end of a head, and no further.

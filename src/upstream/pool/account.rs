@@ -109,15 +109,23 @@ impl Account {
             error if descriptors::is_exhausted(&error) => AcquireError::Exhausted(error),
             error => AcquireError::Connect(error),
         };
-        let connected = match timeout {
-            Duration::ZERO => connect.await.map_err(failed),
-            timeout => match tokio::time::timeout(timeout, connect).await {
-                Ok(connected) => connected.map_err(failed),
-                Err(_) => Err(AcquireError::ConnectTimeout),
-            },
+        let connected = async {
+            match timeout {
+                Duration::ZERO => connect.await.map_err(failed),
+                timeout => match tokio::time::timeout(timeout, connect).await {
+                    Ok(connected) => connected.map_err(failed),
+                    Err(_) => Err(AcquireError::ConnectTimeout),
+                },
+            }
+        };
+        let connected = tokio::select! {
+            biased;
+            connected = connected => connected,
+            // Addresses of pods that are gone answer nothing, and nobody is to wait for that.
+            () = self.endpoint.left() => Err(AcquireError::Left),
         };
         // The endpoint may be as well as ever then.
-        if !matches!(connected, Err(AcquireError::Exhausted(_))) {
+        if !matches!(connected, Err(AcquireError::Exhausted(_) | AcquireError::Left)) {
             self.judge(connected.is_ok());
         }
         connected

@@ -183,6 +183,7 @@ impl Connections {
                     biased;
                     link = receiver => if let Ok(link) = link { return Ok(link) },
                     () = self.account.endpoint.released.notified() => {}
+                    () = self.account.endpoint.left() => return Err(AcquireError::Left),
                 }
             }
         };

@@ -222,7 +222,7 @@ impl Connections {
             }
         }
         if self.retired.get() {
-            return Err(has_left());
+            return Err(AcquireError::Left);
         }
         let endpoint = &self.account.endpoint;
         let Some(_waiting) = Waiting::take(endpoint, limits.max_pending) else {
@@ -238,7 +238,7 @@ impl Connections {
                 }
                 tokio::select! {
                     biased;
-                    outcome = &mut receiver => return outcome.unwrap_or_else(|_| Err(has_left())),
+                    outcome = &mut receiver => return outcome.unwrap_or(Err(AcquireError::Left)),
                     () = endpoint.released.notified() => { self.begin(); }
                 }
             }
@@ -344,10 +344,6 @@ impl Connections {
     }
 }
 
-fn has_left() -> AcquireError {
-    AcquireError::Connect(io::Error::other("the endpoint has left"))
-}
-
 impl AcquireError {
     /// The same for another request that waited for the same connection.
     fn again(&self) -> Self {
@@ -355,6 +351,7 @@ impl AcquireError {
             Self::Connect(error) => Self::Connect(io::Error::new(error.kind(), error.to_string())),
             Self::Tls(error) => Self::Tls(io::Error::new(error.kind(), error.to_string())),
             Self::ConnectTimeout => Self::ConnectTimeout,
+            Self::Left => Self::Left,
             Self::Exhausted(error) => Self::Exhausted(io::Error::new(error.kind(), error.to_string())),
             Self::Overloaded => Self::Overloaded,
             Self::AcquireTimeout => Self::AcquireTimeout,

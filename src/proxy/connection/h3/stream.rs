@@ -48,6 +48,7 @@ pub(super) async fn serve(open: Open, resolver: RequestResolver<Transport, Bytes
     }
     let mut client = Client::stream(&shared.client, watched);
     client.peer = shared.peer();
+    client.conn().comes_from(client.peer.address());
     let client = Rc::new(client);
     let (mut respond, request) = split(client.conn(), request, stream).await;
     let Some(response) = answer(shared, &client, request, &mut respond, &mut ends).await else {

@@ -51,6 +51,7 @@ async fn a_drain_waits_for_streams_and_cuts_what_is_left() {
     gateway.wait_for(|g| g.lifecycle().phase() == Phase::Draining).await;
     let holders = gateway.lifecycle().holders();
     assert_eq!(holders.iter().map(|h| (&*h.route, &*h.protocol)).collect::<Vec<_>>(), [("test/route /", "h2")]);
+    assert!(holders[0].peer.starts_with("127.0.0.1:"), "{holders:?}");
     gateway.wait_for(|g| g.lifecycle().phase() == Phase::Stopped).await;
     assert_eq!(gateway.lifecycle().forced(), 1);
     response.await.unwrap_err();
