@@ -70,9 +70,9 @@ fn drop_nullable(value: &mut Value) {
 }
 
 #[cfg(test)]
-mod reference;
-#[cfg(test)]
 mod tests {
+    mod reference;
+
     use std::path::Path;
 
     use super::*;

@@ -294,11 +294,13 @@ async function showLedger() {
   const told = await json('/drain');
   set($('drain-count'), `${number(told.inFlight)} in flight`);
   const keyed = told.holders.map((h, i) => ({ ...h, key: String(i) }));
-  rows($('drain-table').tBodies[0], keyed, (h) => h.key, [['Route'], ['Protocol'], ['Age', 'number'], ['Bytes', 'number']], ([route, protocol, age, bytes], h) => {
+  rows($('drain-table').tBodies[0], keyed, (h) => h.key, [['Route'], ['Protocol'], ['Peer'], ['Age', 'number'], ['Received', 'number'], ['Sent', 'number']], ([route, protocol, peer, age, received, sent], h) => {
     set(route, h.route);
     set(protocol, h.protocol);
+    set(peer, h.peer);
     set(age, ageText(h.ageSeconds));
-    set(bytes, bytesText(h.bytes));
+    set(received, bytesText(h.received));
+    set(sent, bytesText(h.sent));
   });
   $('drain-table').hidden = !told.holders.length;
   $('drain-empty').hidden = told.holders.length > 0;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::*;
+use super::super::*;
 
 /// Objects with the same members as one before are not shown again.
 #[derive(Default)]
