@@ -38,7 +38,7 @@ async fn everything_rolls_and_scales_without_a_failed_request() {
     if !cluster.is_own() {
         return;
     }
-    let (wanted, rate) = (number("LOCKGATE_E2E_REQUESTS", 200_000), number("LOCKGATE_E2E_RATE", 1500));
+    let (wanted, rate) = (number("LOCKGATE_E2E_REQUESTS", 200_000), number("LOCKGATE_E2E_RATE", 1250));
     let api = Api::start(&cluster).await.expect("a way to the API server");
     let world = World { cluster, gateway, namespace, api };
     world.scale("3").await;

@@ -15,7 +15,7 @@ use lockgate_e2e::timing::number;
 use lockgate_e2e::wait::within;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 /// Endpoints of a Service, all in one slice.
 const ENDPOINTS: u64 = 100;
@@ -45,7 +45,7 @@ async fn endpoints_of_many_routes_change_a_hundred_times_a_second_unnoticed() {
     println!("and are served {:?} after that began", begin.elapsed());
 
     let drill = Drill::start(&gateway.address, &shop.host(), "keepalive*4,connection,h2*2", 300);
-    let generations = generations(&gateway).await;
+    let generations = settled(&gateway).await;
     let begin = Instant::now();
     many.churn(services, seconds).await;
     println!("{} changes of endpoints in {:?}", seconds * CHANGES, begin.elapsed());
@@ -71,6 +71,19 @@ async fn generations(gateway: &Gateway) -> Vec<f64> {
         all.push(gateway.metric(&pod, "lockgate_table_generation").await.expect("a generation"));
     }
     all
+}
+
+/// The same once no table is made any more: the last Route that was made need not be the last that is served.
+async fn settled(gateway: &Gateway) -> Vec<f64> {
+    let mut before = generations(gateway).await;
+    loop {
+        sleep(Duration::from_secs(1)).await;
+        let now = generations(gateway).await;
+        if now == before {
+            return now;
+        }
+        before = now;
+    }
 }
 
 /// Headless Services without selector, whose endpoints nobody ever connects to: only the gateway has work with them.

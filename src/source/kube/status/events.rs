@@ -234,6 +234,10 @@ impl Recorder {
                 self.series.insert(same, Series { name, count, at: now });
                 return;
             }
+            Ok(Err(error)) if is_terminating(&error) => {
+                debug!(kind = %key.0, object = %key.1, "no Event, for its namespace is on its way out");
+                return;
+            }
             Ok(Err(error)) => (Failure::of(&error), with_causes(&error)),
             Err(_) => (Failure::Timeout, Failure::Timeout.to_string()),
         };
@@ -277,6 +281,14 @@ impl Recorder {
             ..Event::default()
         }
     }
+}
+
+/// Whether nothing can be created any more where that was tried. The API server says "forbidden" to it, and no right would
+/// change that.
+fn is_terminating(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    let mut causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.any(|cause| cause.reason == "NamespaceTerminating")
 }
 
 #[cfg(test)]

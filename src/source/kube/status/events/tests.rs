@@ -182,3 +182,19 @@ async fn what_does_not_fit_the_queue_and_whoever_does_not_hold_the_lease_says_no
     fixture.server.silent_for(SERIES).await;
     assert_eq!(fixture.count(EventOutcome::Dropped), QUEUE + 50);
 }
+
+#[test]
+fn a_namespace_on_its_way_out_is_no_missing_right() {
+    let refused = |causes: Value| {
+        let status = json!({
+            "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403,
+            "message": "events.events.k8s.io \"shop\" is forbidden: unable to create new content in namespace a because it is being terminated",
+            "details": {"name": "shop", "kind": "events", "causes": causes},
+        });
+        kube::Error::Api(serde_json::from_value(status).unwrap())
+    };
+    let cause = json!([{"reason": "NamespaceTerminating", "message": "namespace a is being terminated", "field": "metadata.namespace"}]);
+    assert!(is_terminating(&refused(cause)));
+    assert!(!is_terminating(&refused(json!([]))));
+    assert!(!is_terminating(&kube::Error::LinesCodecMaxLineLengthExceeded));
+}
