@@ -31,25 +31,30 @@ pub(super) struct Upload {
     done: Cell<bool>,
     bytes: Cell<u64>,
     failure: Cell<Option<Refusal>>,
-    /// What has been sent, if that is kept.
-    kept: Option<RefCell<Vec<Bytes>>>,
+    /// What has been sent, while that is kept.
+    kept: RefCell<Option<Vec<Bytes>>>,
 }
 
 impl Upload {
     /// That of a body that may be asked for again.
     pub(super) fn keeping() -> Self {
-        Self { kept: Some(RefCell::default()), ..Self::default() }
+        Self { kept: RefCell::new(Some(Vec::new())), ..Self::default() }
     }
 
     /// The body once more, if it is kept and has been read whole.
     pub(super) fn again(&self) -> Option<RequestBody> {
-        let kept = self.kept.as_ref().filter(|_| self.is_done())?;
-        Some(RequestBody(Source::Kept(kept.borrow().clone().into())))
+        let kept = self.kept.borrow().clone().filter(|_| self.is_done())?;
+        Some(RequestBody(Source::Kept(kept.into())))
+    }
+
+    /// It is not asked for again: its answer has begun.
+    pub(super) fn forget(&self) {
+        self.kept.take();
     }
 
     fn keep(&self, frame: &Frame<Bytes>) {
-        if let Some((kept, data)) = self.kept.as_ref().zip(frame.data_ref()) {
-            kept.borrow_mut().push(data.clone());
+        if let Some((kept, data)) = self.kept.borrow_mut().as_mut().zip(frame.data_ref()) {
+            kept.push(data.clone());
         }
     }
 

@@ -401,6 +401,9 @@ impl<'a> Attempts<'a> {
             tokio::time::sleep(backoff).await;
             return Ok(Attempt::Again(RetryReason::Status));
         }
+        if let Some(upload) = &self.upload {
+            upload.forget();
+        }
         let (parts, incoming) = response.into_parts();
         let mut download = Download {
             incoming,
